@@ -98,6 +98,7 @@ from phronomy.records.grants import Grant
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.records.principals import Principal
 from phronomy.records.result import Result
+from phronomy.records.trigger_errors import NotASender, NotWaiting, TriggerFired, TriggerSuperseded
 from phronomy.records.validation import Problem, create_checkpoint_id, validate_checkpoint
 from phronomy.rules.limits import Limits
 from phronomy.runs.finding.drift import Drift
@@ -304,8 +305,10 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "NodeFailed",
+    "NotASender",
     "NotAnApprover",
     "NotAuthorized",
+    "NotWaiting",
     "NothingDecided",
     "Orchestrator",
     "OutcomeUnknown",
@@ -364,6 +367,8 @@ __all__ = [
     "ToolContext",
     "ToolDefinitionError",
     "Transform",
+    "TriggerFired",
+    "TriggerSuperseded",
     "UnknownPending",
     "UnknownPerson",
     "UnknownType",

@@ -1,4 +1,4 @@
-"""Everything that phronomy raises.
+"""Everything that phronomy raises. The errors of triggers, which extend these, are in `records/trigger_errors.py`.
 
     PhronomyError
     ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run

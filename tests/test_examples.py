@@ -141,6 +141,20 @@ def test_synchronous_handler(reader: Reader) -> None:
     ]
 
 
+def test_triggers(alone: Reader) -> None:
+    status, said, complaints = alone.run("triggers.py")
+    assert (status, complaints) == (0, "")
+    assert said[1:] == [
+        "the payment of order 1 has fired its trigger",
+        "the payment of order 4 is kept: it waits for an approval",
+        "the payment of order 2 came too late",
+        "completed: order 1 is shipped: 49.90 euros from acme-bank",
+        "completed: order 2 is cancelled: they moved",
+        "completed: order 3 is forgotten",
+        "completed: order 4 is shipped: 20.00 euros from acme-bank",
+    ]
+
+
 def test_two_approvers(reader: Reader) -> None:
     status, said, complaints = reader.run("two_approvers.py")
     assert (status, complaints) == (0, "")

@@ -15,11 +15,13 @@ from contextlib import closing, contextmanager
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.leaving import Left
 from phronomy.concurrency.pieces import Heard, Piece
+from phronomy.engine.judging.due import awaits_world, expiry, lapsed
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
 from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.errors import RunFailed
 from phronomy.models.base import DELTAS
-from phronomy.records.moves import Done, Run, Wait
+from phronomy.records.moves import Done, Move, Run, Wait
+from phronomy.stores.native import in_store
 
 PASSING = (Asking, Piece, Heard, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
@@ -29,14 +31,12 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
     """Drive the run until it rests, and give what was stored once it is, and what passes meanwhile."""
     with taking_in(runner):
         while True:
-            # First what others wrote: a cancellation, a decision, a stop. What is planned below then follows from all that is known,
-            # and a run that was cancelled while its model was asked does not begin the calls of the reply.
-            runner.absorb()
-            move = runner.plan()
-            # Calls run here, and nothing else can begin now. The next of their results may change that.
-            if isinstance(move, Wait) and runner.is_at_work:
-                move = Run(calls=())
+            move = next_move(runner)
             if isinstance(move, (Wait, Done)):
+                # What it is about to wait for may be there already: an event that came early, a run that has ended meanwhile.
+                if awaits_world(runner) and (came := lapsed(runner)):
+                    runner.record_all(expiry(runner, came))
+                    continue
                 # A run that holds at a breakpoint waits in this very call, with its claim. So its write says that it is stored, and not
                 # that anybody may take it.
                 holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
@@ -107,11 +107,11 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
     """As `steps`."""
     async with ataking_in(runner):
         while True:
-            runner.absorb()
-            move = runner.plan()
-            if isinstance(move, Wait) and runner.is_at_work:
-                move = Run(calls=())
+            move = next_move(runner)
             if isinstance(move, (Wait, Done)):
+                if awaits_world(runner) and (came := await in_store(runner.ledger.store, lapsed, runner)):
+                    runner.record_all(expiry(runner, came))
+                    continue
                 holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
                 if not await runner.acommit(seal=runner.moved, stop=holding is None):
                     continue
@@ -156,6 +156,16 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                             left = exit  # other calls are under way: what comes of them is waited for
             if left is not None:
                 raise left
+
+
+def next_move(runner: Runner) -> Move:
+    """What comes next, by all that is known."""
+    # First what others wrote: a cancellation, a decision, a stop. So a run that was cancelled while its model was asked does not
+    # begin the calls of the reply.
+    runner.absorb()
+    move = runner.plan()
+    # Calls run here, and nothing else can begin now. The next of their results may change that.
+    return Run(calls=()) if isinstance(move, Wait) and runner.is_at_work else move
 
 
 @contextmanager

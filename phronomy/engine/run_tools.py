@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -37,9 +38,9 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.decisions import PendingApproval, call_digest
-from phronomy.records.record import deadline
+from phronomy.records.record import deadline, later
 from phronomy.rules import authorization
-from phronomy.stops.interrupts import Interrupt, asking, question_id
+from phronomy.stops.interrupts import Asked, Interrupt, asking
 from phronomy.tools.context import OutcomeUnknown, ToolContext
 from phronomy.tools.tool import Tool
 
@@ -293,18 +294,28 @@ def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | Ca
 
 def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int) -> CallWaits:
     """The outcome of a body that asks something: the same question has the same id, however often it is asked."""
-    state = runner.state
-    identity = tool.identity(state.path)
-    args: Any = asked.shown
     note: Any = asked.note
     at = now(runner.ledger.store)
+    items = tuple(request_of(runner, call, tool, each, at) for each in asked.asked)
+    return CallWaits(id=call.id, pending=items, elapsed=elapsed, note=note)
+
+
+def request_of(runner: Runner, call: Call, tool: Tool, asked: Asked, at: datetime) -> PendingApproval:
+    """The request for what a body asks at this time. A trigger that waits already is as it was: its time goes on."""
+    if asked.trigger is not None and (known := next((each for each in call.waiting if each.id == asked.id), None)):
+        return known
+    state, trigger = runner.state, asked.trigger
+    identity = tool.identity(state.path)
+    args: Any = asked.args
     timeout, on_expiry = runner.spec.expiry(tool)
+    if trigger is not None and asked.after is not None:
+        trigger = trigger.evolve(due_at=later(at, seconds=asked.after))
     # It is listed as any other request, so a question is decided where approvals are, and by the same rules: an id, a digest of
     # what was shown, a deadline.
     item = PendingApproval(
         # The id follows from the place and the key of the question. The body is run again from its first line when the answer is
         # there, and must find the answer to the same question.
-        id=question_id(state, call, asked.key),
+        id=asked.id,
         call_id=call.call_id,
         tool=identity,
         args=args,
@@ -316,5 +327,10 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         requested_at=at,
         expires_at=deadline(at, timeout),
         on_expiry=on_expiry,
+        title=asked.title,
+        trigger=trigger,
     )
-    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)
+    if item.asks_human:
+        return item
+    # A human may give it up. That nobody decides in time says nothing of what happens outside.
+    return item.evolve(answers=("reject",), expires_at=None)

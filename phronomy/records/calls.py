@@ -25,6 +25,7 @@ from phronomy.records.decisions import (
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
 from phronomy.records.principals import Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
+from phronomy.records.triggers import KeptEvent
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
 """The status of a run in a checkpoint. The last five mean that the run has ended."""
@@ -314,6 +315,13 @@ class Reminded(Record):
     at: Time
 
 
+class Arrived(Record):
+    """An event arrived before anything waited for it."""
+
+    type: Literal["arrived"] = "arrived"
+    event: KeptEvent
+
+
 class CallStarted(Record):
     """A call is about to run: the intent, saved before the body is entered."""
 
@@ -493,6 +501,7 @@ Outcome: TypeAlias = (
     | Decided
     | Voted
     | Reminded
+    | Arrived
     | CallStarted
     | Withdrawn
     | CallSettled

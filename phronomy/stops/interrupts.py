@@ -21,20 +21,36 @@ from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
 from phronomy.records.record import digest_of
+from phronomy.records.triggers import Trigger
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a body asks: a question, or a trigger of a wait.
+
+    `args` are what whoever answers is shown: the key, the payload, and the schema of the answer. A `trigger` of a time that
+    is due `after` so many seconds gets its time where the request is made.
+    """
+
+    id: str
+    args: JsonText = field(repr=False)
+    title: str | None = None
+    trigger: Trigger | None = None
+    after: float | None = None
+
+
 class Interrupt(Portable, BaseException):
-    """A body asks a question that has no answer yet.
+    """A body asks something that has no answer yet: a question, or all triggers of a wait.
 
     It is not an `Exception`, so that `except Exception` does not catch it.
     """
 
-    def __init__(self, key: str, args: JsonText, note: JsonText | None = None) -> None:
+    def __init__(self, key: str, asked: tuple[Asked, ...], note: JsonText | None = None) -> None:
         super().__init__(key)
         self.key = key
-        self.shown = args  # what whoever answers is shown: the key, the payload, and the schema of the answer
+        self.asked = asked
         self.note = note  # what the body leaves for its next run, and nobody is shown
 
 
@@ -131,7 +147,7 @@ class Asker:
         asked = tuple([key for key in self._asked if isinstance(key, str)])
         if not asked:
             return None
-        found = {key: decision for key in asked if (decision := self._answer(key)) is not None}
+        found = {key: decision for key in asked if (decision := self.decision_on(self.id_of(key))) is not None}
         answers = {key: True if each.kind == "approve" else each.content for key, each in found.items()}
         return Interruption(state=self._kept.get("state"), asked=asked, answers=answers)
 
@@ -149,28 +165,13 @@ class Asker:
         self, payload: object, key: str | None, answer: object, note: JsonDict | None = None, state: object = None
     ) -> object:
         """The answer to a question, as `interrupt` gives it. Without one, `note` and `state` are there when the body runs again."""
-        self._check_heard()
-        key = str(len(self._keys)) if key is None else key
-        if not isinstance(key, str) or not key or clean(key) in self._keys:
-            raise ConfigurationError(
-                f"the key of a question is text that no other question of the body has, not {quoted_name(key)}"
-            )
-        key = clean(key)
-        self._keys.add(key)
-        expected = _Expected(key, answer)
-        if (decision := self._answer(key)) is not None:
-            text = "true" if decision.kind == "approve" else decision.json_text("content")
-            return expected.read(text, decision.pending_id)
-        try:
-            args = canonical({"key": key, "payload": to_jsonable_python(payload), "answer": expected.schema})
-        except (JsonError, ValueError, TypeError, RecursionError):
-            raise ConfigurationError(
-                f"the payload of question {key!r} cannot be made JSON of, so nobody could be shown it"
-            ) from None
-        asked = Interrupt(key, args, self._left(key, note, state))
-        self.unanswered.append(asked)
-        self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
-        raise asked
+        key = self.key_of(key)
+        expected = Expected(key, answer)
+        id = self.id_of(key)
+        if (decision := self.decision_on(id)) is not None:
+            return expected.read(decision)
+        asked = Asked(id=id, args=expected.args(payload))
+        raise self.noted(Interrupt(key, (asked,), self._left(key, note, state)))
 
     def _left(self, key: str, note: JsonDict | None, state: object) -> JsonText:
         """What the body leaves for its next run."""
@@ -189,12 +190,44 @@ class Asker:
                 f"the state that is kept with question {key!r} cannot be made JSON of, so it could not be stored"
             ) from None
 
+    @property
+    def kept(self) -> JsonText | None:
+        """What the body has left for its next run so far, for a stop that adds nothing to it."""
+        return canonical(self._kept) if self._kept else None
+
+    def key_of(self, key: str | None) -> str:
+        """The key by which a question, or a wait, is known in the body. Raises `ConfigurationError` if it is none, or is used."""
+        self._check_heard()
+        key = str(len(self._keys)) if key is None else key
+        if not isinstance(key, str) or not key or clean(key) in self._keys:
+            raise ConfigurationError(
+                f"the key of a question is text that no other question of the body has, not {quoted_name(key)}"
+            )
+        key = clean(key)
+        self._keys.add(key)
+        return key
+
+    def id_of(self, key: str, *names: str) -> str:
+        """The pending id of a question, or of a trigger of a wait: `names` has its name in that."""
+        return question_id(self._state, self._call, key, *names)
+
+    @property
+    def run_id(self) -> str:
+        """The run of the body."""
+        return self._state.run_id
+
+    def noted(self, asked: Interrupt) -> Interrupt:
+        """The interrupt, to be raised in the body: it counts even if the body swallows it."""
+        self.unanswered.append(asked)
+        self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
+        return asked
+
     def is_answered(self, key: str) -> bool:
         """Whether the question of this key is answered, so that to ask it stops nothing."""
-        return self._answer(key) is not None
+        return self.decision_on(self.id_of(key)) is not None
 
-    def _answer(self, key: str) -> Decision | None:
-        id = question_id(self._state, self._call, key)
+    def decision_on(self, id: str) -> Decision | None:
+        """The decision that answers what was asked under this id; None if there is none."""
         told = (each for each in self._state.decisions if each.kind in ("approve", "respond"))
         return next((each for each in told if each.pending_id == id), None)
 
@@ -206,7 +239,7 @@ class Asker:
             )
 
 
-class _Expected:
+class Expected:
     """The type that an answer must have. Without one it is any JSON value."""
 
     __slots__ = ("_adapter", "_key", "schema")
@@ -221,8 +254,18 @@ class _Expected:
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"
             ) from error
 
-    def read(self, text: str, id: str) -> object:
-        """The answer in the text. What the type has of checks that no schema tells is found here alone."""
+    def args(self, payload: object) -> JsonText:
+        """What whoever answers is shown. Raises `ConfigurationError` if it cannot be made JSON of."""
+        try:
+            return canonical({"key": self._key, "payload": to_jsonable_python(payload), "answer": self.schema})
+        except (JsonError, ValueError, TypeError, RecursionError):
+            raise ConfigurationError(
+                f"the payload of question {self._key!r} cannot be made JSON of, so nobody could be shown it"
+            ) from None
+
+    def read(self, decision: Decision) -> object:
+        """The answer in a decision. What the type has of checks that no schema tells is found here alone."""
+        text, id = "true" if decision.kind == "approve" else decision.json_text("content"), decision.pending_id
         try:
             return self._adapter.validate_json(text)
         except ValidationError:  # it may quote the answer
@@ -281,9 +324,9 @@ def _asker(asker: Asker | None) -> Iterator[None]:
             _ASKER.reset(before)
 
 
-def question_id(state: Checkpoint, call: Call, key: str) -> str:
+def question_id(state: Checkpoint, call: Call, key: str, *names: str) -> str:
     """The pending id of a question: the same however often the body asks it, and another in each branch.
 
     A fallback asks for itself, as a body does that runs with other arguments.
     """
-    return f"pend_{digest_of(state.branch_id, state.path, call.id, call.digest or '', key)[:24]}"
+    return f"pend_{digest_of(state.branch_id, state.path, call.id, call.digest or '', key, *names)[:24]}"
