@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -28,7 +29,7 @@ from phronomy.foundation.json_text import JsonValue
 from phronomy.foundation.quoting import kept_id
 from phronomy.inbox.idempotency import begun_once, body_digest
 from phronomy.inbox.problems import Problem
-from phronomy.inbox.versions import read_checkpoint
+from phronomy.inbox.versions import Found, read_checkpoint
 from phronomy.records.decisions import Approve
 from phronomy.stores.derived.standing import standing_of
 from phronomy.stores.native import apart, in_store
@@ -69,13 +70,14 @@ WAITS: Final = 2.0
 class Offered:
     """An operation as it could be done now, and to what.
 
-    `digest` is that of what is shown; `why_not` says in words why it cannot be done, and is empty if it can. `changes` is how the agent
-    differs from the one that made the checkpoint, where somebody has to accept that.
+    `parent` is the checkpoint before it. `digest` is that of what is shown; `why_not` says in words why it cannot be done, and is empty
+    if it can. `changes` is how the agent differs from the one that made the checkpoint, where somebody has to accept that.
     """
 
     what: What
     branch: Branch
     checkpoint: Checkpoint
+    parent: Checkpoint | None = None
     item: PendingApproval | None = None
     digest: str
     why_not: str = ""
@@ -163,9 +165,8 @@ def _offered(
             return _of_run(site, store, what, *_head(store, id))
         case "fork" | "restore":
             found = read_checkpoint(store, id, checkpoint_id or "")
-            if what == "fork":
-                return _fork(found.branch, found.checkpoint)
-            return _restore(site, store, found.branch, found.checkpoint)
+            made = _fork(found) if what == "fork" else _restore(site, store, found)
+            return replace(made, parent=found.parent)
         case "step":
             branch, head = _head(store, id)
             item = next((each for each in head.pending if each.id == pending_id), None)
@@ -198,13 +199,15 @@ def _of_run(site: Site, store: Store, what: Literal["pause", "cancel"], branch: 
     return Offered(what=what, branch=branch, checkpoint=head, digest=digest, why_not=why_not)
 
 
-def _fork(branch: Branch, checkpoint: Checkpoint) -> Offered:
+def _fork(found: Found) -> Offered:
+    branch, checkpoint = found.branch, found.checkpoint
     why_not = "" if checkpoint.ended is None else "The run ends here. Fork a checkpoint before the end."
     digest = body_digest("fork", checkpoint.id, checkpoint.sealed().digest)
     return Offered(what="fork", branch=branch, checkpoint=checkpoint, digest=digest, why_not=why_not)
 
 
-def _restore(site: Site, store: Store, branch: Branch, checkpoint: Checkpoint) -> Offered:
+def _restore(site: Site, store: Store, found: Found) -> Offered:
+    branch, checkpoint = found.branch, found.checkpoint
     agent = _agent(site, store, branch, checkpoint)
     changes = agent.drift(checkpoint).changed if agent is not None else ()
     others = store.branches(thread_id=checkpoint.thread_id) if checkpoint.thread_id is not None else [branch]
