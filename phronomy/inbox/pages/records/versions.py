@@ -179,7 +179,7 @@ async def versions(visit: Visit) -> Response:
         earlier=earlier,
         later=later,
         compare_path=run_path(found.branch.id, "/compare"),
-        newest=max(rows, key=lambda each: (not each.fork, each.at)).checkpoint.id if rows else None,
+        newest=found.chain[-1].checkpoint.id if found.chain else None,
     )
 
 
