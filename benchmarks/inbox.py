@@ -7,6 +7,7 @@ runs the workers had carried out when the last decision was answered, and how lo
 
 Then a page of 50 is asked for in a store with many waiting requests, and in one with 50, in interleaved rounds.
 
+    pip install httptools uvloop
     python benchmarks/inbox.py [--seconds N] [--rate N] [--waiting N]
 
 Exits with status 1 if a figure is out of its bound.
@@ -98,6 +99,8 @@ def serve(url: str, port: int) -> None:
         access_log=False,
         proxy_headers=False,
         timeout_keep_alive=120,
+        http="httptools",  # both need a proxy in front that bounds headers, as the page on the inbox says
+        loop="uvloop",
     )
 
 
@@ -333,7 +336,8 @@ def main() -> int:
         def place() -> str:
             return f"{postgres_url()}&schema={quote(stack.enter_context(postgres_schema()))}"
 
-        good = decisions(place(), options.seconds, options.rate)
+        # No pooler is in between.
+        good = decisions(f"{place()}&prepare_statements=true", options.seconds, options.rate)
         template, urls = Template(), [place(), place()]
         for url, many in zip(urls, (50, options.waiting), strict=True):
             with open_store(url) as store:

@@ -39,6 +39,8 @@ class Place:
         self.kind = kind
         self.folder = folder
         self.where = where
+        # PostgreSQL with and without statements that are prepared, in turn.
+        self.prepared = where[-1:] in "02468"
         self._memory = MemoryStore()
         self._opened: list[Store] = []
 
@@ -46,7 +48,7 @@ class Place:
     def url(self) -> str:
         """What `open_store` takes."""
         if self.kind == "postgres":
-            return f"{postgres_url()}&schema={quote(self.where)}"
+            return f"{postgres_url()}&schema={quote(self.where)}&prepare_statements={str(self.prepared).lower()}"
         return {"memory": "memory://", "sqlite": f"sqlite:///{self.where}?synchronous=OFF", "redis": self.where}[
             self.kind
         ]
@@ -61,7 +63,8 @@ class Place:
         elif self.kind == "sqlite":
             store = SQLiteStore(self.where, synchronous="OFF", tenant=tenant, **options)
         elif self.kind == "postgres":
-            store = PostgresStore(postgres_url(), schema=self.where, tenant=tenant, min_size=0, **options)
+            given: Any = {"min_size": 0, "prepare_statements": self.prepared, **options}
+            store = PostgresStore(postgres_url(), schema=self.where, tenant=tenant, **given)
         else:
             store = RedisStore(self.where, tenant=tenant, **options)
         self._opened.append(store)

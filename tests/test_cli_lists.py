@@ -21,7 +21,7 @@ from redis_server import redis_url
 from servers import postgres_url
 from test_cli_runs import STORE, place, said, told
 
-from phronomy import Checkpoint, MemoryStore, Result, RunBusy, SQLiteStore, cli, open_store
+from phronomy import Approve, Checkpoint, MemoryStore, Result, RunBusy, SQLiteStore, cli, open_store
 from phronomy.cli.apps import Place
 from phronomy.cli.commands import recover
 from phronomy.cli.commands.chat import Chat
@@ -307,6 +307,18 @@ def test_the_trail_is_a_line_of_json_each_or_a_table(said: Callable[[], str]) ->
     assert no.split()[3:7] == ["reject", "refund", "olga", "cli"] and no.endswith("too \\x9b late")
     assert run("audit", "--table", "--run", "run_0") == cli.DONE
     assert said() == "Nothing was decided.\n"
+
+
+def test_the_table_of_the_trail_tells_an_edit_from_its_check(place: Path, said: Callable[[], str]) -> None:
+    (item,) = begin("refund").pending
+    with SQLiteStore("runs.db") as store:
+        store.decide(item.id, Approve(args=item.args), by="rita", digest=item.digest)
+        agent = import_module("till").make()
+        agent.store = store
+        agent.recover_all()
+    assert run("audit", "--table") == cli.DONE
+    _, first, second = said().splitlines()
+    assert "approve, edited  " in first and "approve, edited, checked  " in second
 
 
 def test_a_reader_of_the_trail_that_has_had_enough_is_no_error_message(place: Path) -> None:

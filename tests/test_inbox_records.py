@@ -13,9 +13,11 @@ import pytest
 from inbox_scenes import FOUR, RITA, ByHeader, Visitor
 from page_reader import Element, read
 from page_scenes import MIA, Pages
+from pydantic import BaseModel
 
 from phronomy import Agent, Approval, Approve, Grant, Principal, Reject, tool
 from phronomy.errors import ModelError, NotAnApprover
+from phronomy.graph import END, START, StateGraph
 from phronomy.inbox.pages.deciding.given import new_key
 from phronomy.inbox.pages.records import history, runs
 from phronomy.inbox.service import allows_grants
@@ -278,6 +280,103 @@ def test_a_vote_is_told_from_a_decision(pages: Pages) -> None:
     page = pages.page("/history")
     assert rows(page) == ["Approved: refund", "Voted for: refund"]
     assert "one vote of several" in facts(page)[1] and rows(pages.page("/history?what=votes")) == ["Voted for: refund"]
+
+
+def links(page: Element, text: str) -> list[str | None]:
+    return [each.attributes.get("href") for each in page.all("a") if each.text == text]
+
+
+BEFORE = "What was asked before the change"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_edit_is_one_row_and_is_found(pages: Pages, alone: bool) -> None:
+    """Whether the store alone decides it and a worker checks it, or the agent decides it at once."""
+    pages.decided(pages.asked(), "approve")
+    item = pages.asked()
+    changed = Approve(args={"order": 1043, "amount": 4.0})
+    if alone:
+        pages.store.decide(item.id, changed, by=RITA, digest=item.digest)
+        pages.carry_out()
+    else:
+        pages.agents["desk"].decide(item.id, changed, by=RITA)
+    assert len([*pages.store.audit(pending_id=item.id)]) == 1 + alone
+    assert rows(pages.page("/history")) == ["Approved with changes: refund", "Approved: refund"]
+    page = pages.page("/history?kind=edited")
+    assert (
+        rows(page) == ["Approved with changes: refund"]
+        and "Approved with changes" in page.one("p", class_="chips").text
+    )
+    row = page.one("li", class_="row")
+    assert ("checked by a worker" in row.text) == alone and "nothing ran" not in row.text
+    assert row.one("h2").one("a").attributes["href"] == f"/requests/{item.id}"
+    assert "before: 1042 now: 1043" in pages.page(f"/requests/{item.id}").text
+    assert rows(pages.page("/history?kind=edit")) == []
+    options = page.one("select", id="kind").all("option")
+    assert len({each.text for each in options}) == len(options) and "Edited" not in {each.text for each in options}
+    lines = pages.visitor().get("/audit.ndjson?kind=edited").text.splitlines()
+    assert {json.loads(each)["pending_id"] for each in lines} == {item.id} and len(lines) == 1 + alone
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_edit_on_which_others_vote_leads_to_what_was_asked_before(pages: Pages, alone: bool) -> None:
+    """One row of who edits, one of who decides. Both are found; neither the vote nor the worker's check stands there twice."""
+    item = pages.asked(Approval(by="lead", needed=2))
+    changed, there = Approve(args={"order": 1043, "amount": 4.0}), f"/requests/{item.id}"
+    if alone:
+        pages.store.decide(item.id, changed, by=RITA, digest=item.digest)
+        pages.carry_out()
+    else:
+        pages.agents["desk"].decide(item.id, changed, by=RITA)
+    (waiting,) = pages.store.pending()
+    now = waiting.approval
+    assert links(pages.page(f"/requests/{now.id}"), BEFORE) == [there] and links(pages.page(there), BEFORE) == []
+    pages.clock.now += 60
+    pages.decided(now, "approve", "mia")
+    assert len([*pages.store.audit()]) == 3 + alone
+    both = ["Approved with changes: refund", "Voted for, with changes: refund"]
+    for path in ("/history", "/history?kind=edited", f"/history?request={now.id}"):
+        page = pages.page(path)
+        assert rows(page) == both and links(page, BEFORE) == [there, there], path
+        heads = [each.one("h2").one("a").attributes["href"] for each in page.all("li", class_="row")]
+        assert heads == [f"/requests/{now.id}"] * 2
+    assert rows(pages.page(f"/history?request={item.id}")) == ["Approved with changes: refund"]
+    section = pages.page("/history").one("section", aria_labelledby="counts").one("tbody")
+    assert [[each.text for each in line.all("td")][1:3] for line in section.all("tr")] == [
+        ["Mia (mia)", "1"],
+        ["Rita (rita)", "1"],
+    ]
+    assert links(pages.page(f"/requests/{now.id}"), BEFORE) == [there]
+
+
+def test_steps_of_one_moment_are_told_apart(pages: Pages) -> None:
+    """A person edits two requests at once, and others have to follow: each row leads to its own request before the change."""
+    gate = Approval(by="lead", needed=2)
+    pairs: dict[str, str] = {}
+    for order in (1, 2):
+        item = pages.asked(gate)
+        pages.agents["desk"].decide(item.id, Approve(args={"order": order, "amount": 4.0}), by=RITA)
+        (now,) = [each.approval.id for each in pages.store.pending() if each.approval.id not in pairs]
+        pairs[now] = item.id
+    page = pages.page("/history")
+    assert {row.one("h2").one("a").attributes["href"]: links(row, BEFORE) for row in page.all("li", class_="row")} == {
+        f"/requests/{now}": [f"/requests/{before}"] for now, before in pairs.items()
+    }
+
+
+class Sum(BaseModel):
+    n: int = 0
+
+
+def test_an_edit_of_a_state_leads_to_its_run(pages: Pages) -> None:
+    graph = StateGraph(Sum, name="sums").add_node("add", lambda state: {"n": state.n + 1}, requires_approval=True)
+    built = graph.add_edge(START, "add").add_edge("add", END).compile(store=pages.store)
+    stopped = built.invoke({"n": 1}).checkpoint
+    built.resume(stopped, approved=True, modify_state=lambda path, state: Sum(n=5), by="rita")
+    page = pages.page("/history?kind=edit")
+    assert rows(page) == ["Changed the state: the run of sums"]
+    row = page.one("li", class_="row")
+    assert [each.attributes["href"] for each in row.one("h2").all("a")] == [f"/runs/{stopped.branch_id}"]
 
 
 def test_approvals_are_counted_for_each_tool_and_person(pages: Pages) -> None:

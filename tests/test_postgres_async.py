@@ -293,7 +293,7 @@ class Through(PostgresStore):
 
 @pytest.mark.sweep
 class TestThroughALoop(StoreContract):
-    """The native primitives keep the contract of those that block."""
+    """The native primitives keep the contract of those that block, with statements that are prepared."""
 
     @pytest.fixture(autouse=True)
     def database(self) -> Iterator[None]:
@@ -302,7 +302,7 @@ class TestThroughALoop(StoreContract):
             self.close_stores()
 
     def make_store(self, **options: Any) -> Through:
-        return Through(postgres_url(), schema=self.schema, **options)
+        return Through(postgres_url(), schema=self.schema, prepare_statements=True, **options)
 
 
 # Many at once

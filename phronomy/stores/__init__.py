@@ -106,7 +106,8 @@ def open_store(url: str) -> Store:
 
     - all: `lease` and `ttl` in seconds, and `tenant`; all but memory also `timeout` in seconds
     - SQLite: `synchronous`
-    - PostgreSQL: `schema`, `setup` (true or false), `min_size`, `max_size`, and the options of libpq
+    - PostgreSQL: `schema`, `setup` and `prepare_statements` (true or false), `min_size`, `max_size`, and the options of
+      libpq
     - Redis: `prefix`, `require_persistence` (true or false), `max_connections`, and the options of redis-py whose names
       begin with `ssl_`
 
@@ -159,8 +160,9 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
 def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
     from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
 
-    more: _Known = {"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count}
-    known: _Known = {**_COMMON, **more}
+    sizes: _Known = {"min_size": _count, "max_size": _count}
+    switches: _Known = {"setup": _switch, "prepare_statements": _switch}
+    known: _Known = {**_COMMON, "timeout": _seconds, "schema": str, **sizes, **switches}
     # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections. An unknown
     # name is then libpq's to refuse. It does so at the first connection, by name.
     own = _options(scheme, {name: text for name, text in options.items() if name in known}, known)

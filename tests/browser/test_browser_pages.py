@@ -136,6 +136,7 @@ SCENES = {
     "step": of_run("/step?request={stopped}", "Step from here", route="/runs/{id}/step"),
     "fork": of_run("/checkpoints/{asked}/fork", "Fork", route="/runs/{id}/checkpoints/{checkpoint}/fork"),
     "history": page("/history", "History"),
+    "history-edited": page("/history?kind=edited", "History"),
     "history-none-found": page("/history?tool=teapot", "History"),
     "audit": page("/audit", "Export the audit trail"),
     "grants": page("/grants?show=all", "Standing grants"),

@@ -119,7 +119,7 @@ def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *
 def _row(record: AuditRecord) -> tuple[str, ...]:
     return (
         time_of(record.at),
-        ", ".join([record.kind, *(name for name in ("edited", "vote", "refused") if getattr(record, name))]),
+        ", ".join([record.kind, *(name for name in ("edited", "checked", "vote", "refused") if getattr(record, name))]),
         record.tool_name or "-",
         by_whom(record) if record.by is not None else "-",
         record.channel or "-",

@@ -21,7 +21,7 @@ DECIDED: Final[Mapping[DecisionKind, str]] = {
     "cancel": "Withdrawn",
     "expire": "Expired",
     "supersede": "Withdrawn",
-    "edit": "Edited",
+    "edit": "Changed the state",
 }
 """What is said of a decision."""
 

@@ -45,6 +45,10 @@ class PostgresStore(SQLStore):
     which is also made, or in the first schema of the search path. `min_size` and `max_size` limit the store's own pool.
     `timeout` is the number of seconds that a call waits for a connection, or for rows that others have locked.
 
+    With `prepare_statements` the server keeps the plan of each statement that a connection sends often, and spends about
+    half the time on a decision. The default is False, as a pooler in between has to know of it: PgBouncer since 1.22, with
+    `max_prepared_statements`. In a `pool`, the `prepare_threshold` of its connections says what is often.
+
     Runs in an event loop use async connections: up to `max_size` for each loop. A store with a `pool` uses an
     `async_pool` for this (a `psycopg_pool.AsyncConnectionPool`, for the loop in which the store is first used), or else
     threads.
@@ -70,10 +74,13 @@ class PostgresStore(SQLStore):
         min_size: int = 1,
         max_size: int = 10,
         timeout: float = 30.0,
+        prepare_statements: bool = False,
     ) -> None:
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
         if not is_number(timeout) or timeout <= 0:
             raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
+        if not isinstance(prepare_statements, bool):
+            raise StoreError(f"prepare_statements is True or False, not {type(prepare_statements).__name__}")
         if not isinstance(conninfo, str | None):
             raise StoreError(f"the conninfo of a PostgreSQL store is text, not {type(conninfo).__name__}")
         # Neither would connect to whatever the environment names, both would leave open which of them counts.
@@ -92,14 +99,20 @@ class PostgresStore(SQLStore):
                 "the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'"
             ) from None
         if conninfo is None:
-            self._server = postgres_connections.shared_server(pool, timeout=timeout)
+            self._server = postgres_connections.shared_server(
+                pool, timeout=timeout, prepare_statements=prepare_statements
+            )
         else:
             self._server = postgres_connections.own_server(
-                conninfo, min_size=min_size, max_size=max_size, timeout=timeout
+                conninfo,
+                min_size=min_size,
+                max_size=max_size,
+                timeout=timeout,
+                prepare_statements=prepare_statements,
             )
         # Called before the first statement, and not here: a web application builds its stores while the database may
         # still be starting.
-        self._server.prepare = self._prepare
+        self._server.begin_with = self._look_at_tables
         self._aserver: AsyncServer | None = None
         if async_pool is not None:
             self._aserver = postgres_async.shared_connections(self._server, async_pool)
@@ -155,7 +168,7 @@ class PostgresStore(SQLStore):
 
     # The tables
 
-    def _prepare(self, connection: psycopg.Connection[object]) -> None:
+    def _look_at_tables(self, connection: psycopg.Connection[object]) -> None:
         """Look at the version of the tables before they are used, and make them if that is wanted."""
         # Looked at first: where everything is up to date, which is nearly always, a role without any right to change
         # tables can start.

@@ -29,16 +29,16 @@ from phronomy.stores.sql.postgres_connections import (
     LOCK,
     LOOKS,
     POOL_ERRORS,
+    THRESHOLD,
     Gone,
     InDoubt,
     Server,
     batches,
-    is_lost,
     is_open,
-    is_unstorable,
     patience,
     renew_after_fork,
 )
+from phronomy.stores.sql.postgres_errors import is_lost, is_unstorable
 from phronomy.stores.sql.store import Steps
 
 T = TypeVar("T")
@@ -54,8 +54,9 @@ _IDLE: Final = 600.0
 class AsyncOpen:
     """As `Open`, once it has begun: each method does as that of `Transaction`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, prepare: bool | None) -> None:
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        self._prepare = prepare
 
     async def begin(self, begin: str) -> str:
         """Begin it, and return its number."""
@@ -95,7 +96,7 @@ class AsyncOpen:
             raise Gone
 
     async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Row]:
-        return await self._cursor.execute(statement.encode(), values, prepare=False)
+        return await self._cursor.execute(statement.encode(), values, prepare=self._prepare)
 
 
 async def adone(steps: Steps[T], db: AsyncOpen) -> T:
@@ -357,7 +358,7 @@ class AsyncServer:
         sent, id, answer = False, "", None
         async with _Taken(await self._opened(), self._server) as connection:
             try:
-                transaction = AsyncOpen(connection)
+                transaction = AsyncOpen(connection, self._server.prepare)
                 id = await transaction.begin(self._server.begin)
                 answer = await adone(work(), transaction)
                 sent = True
@@ -410,7 +411,8 @@ class AsyncServer:
         async with _Taken(await self._opened(), self._server) as connection:
             try:
                 cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
-                return await (await cursor.execute(statement.encode(), values, prepare=False)).fetchall()
+                found = await cursor.execute(statement.encode(), values, prepare=self._server.prepare)
+                return await found.fetchall()
             except psycopg.Error as error:
                 if is_unstorable(error):
                     return []
@@ -479,8 +481,9 @@ def own_connections(server: Server, conninfo: str, *, max_size: int) -> AsyncSer
     """Connections of our own, to the server of this conninfo: each loop has up to `max_size`."""
 
     async def connect() -> Connection:
+        threshold = None if server.prepare is False else THRESHOLD
         return await psycopg.AsyncConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=None, connect_timeout=patience(server.timeout)
+            conninfo, autocommit=True, prepare_threshold=threshold, connect_timeout=patience(server.timeout)
         )
 
     return AsyncServer(server, lambda: LoopPool(connect, max_size), None)

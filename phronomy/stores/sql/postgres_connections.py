@@ -1,7 +1,7 @@
 """The connections of a PostgreSQL store: transactions that are whole, made again only where that is safe, and errors in words.
 
 Nothing here lasts longer than a transaction, so a pool (in this process, or between it and the server) may give each transaction
-another connection. No statement is prepared on the server, and no setting of a session is changed.
+another connection. No setting of a session is changed, and no statement is prepared on the server unless the store was told to.
 """
 
 from __future__ import annotations
@@ -26,39 +26,28 @@ from phronomy.errors import StoreError
 from phronomy.foundation.quoting import quoted_place
 from phronomy.stores.alone import Alone
 from phronomy.stores.sql import statements
+from phronomy.stores.sql.postgres_errors import (
+    AGAIN,
+    LOST,
+    STALE,
+    UNPREPARED,
+    WORDS,
+    AnyConnection,
+    Connection,
+    is_lost,
+    is_unstorable,
+)
 from phronomy.stores.sql.statements import lock_number
 from phronomy.stores.sql.store import Steps, Transaction, done
 
 T = TypeVar("T")
-Connection: TypeAlias = psycopg.Connection[object]
-"""A connection, whatever rows it gives by itself: each cursor here is told which it is to give."""
-AnyConnection: TypeAlias = Connection | psycopg.AsyncConnection[object]
 Pool: TypeAlias = ConnectionPool[Connection]
 
-# Class 08 is the connection itself, 57P the server that stops or ends sessions, 25P03 and 25P04 a transaction that
-# stood still for too long.
-_LOST: Final = ("08", "57P", "25P03", "25P04")
-"""How the codes of errors begin that end a connection."""
-# A serialization failure or a deadlock: the server has undone one of two transactions so that the other can go on. To
-# do it again is what it expects.
-_AGAIN: Final = ("40001", "40P01")
-"""The codes of errors of transactions that were in each other's way: nothing of them was written."""
+THRESHOLD: Final = 5
+"""How often a connection sends a statement before it is prepared: what is asked once is not worth it."""
 LOOKS: Final = (0.01, 0.5)
 """Seconds between two looks at what became of a transaction: at first, and at most."""
 POOL_ERRORS: Final = (PoolTimeout, TooManyRequests, PoolClosed)
-# By code, as the server writes its messages in its own language.
-_WORDS: Final = {
-    "23505": "an id is in the store already, nothing was written",
-    "3F000": "there is no such schema",
-    "42501": "the database user lacks a right that the store needs",
-    "42P01": "a table of the store is missing: run `setup()`, or the SQL that `PostgresStore.setup_sql()` gives",
-    "54000": "a text is too long for an index, nothing was written",
-    "55P03": "another transaction kept a row locked for as long as the store's timeout, nothing was written",
-    "25006": "the server takes no writes: it is a standby, or set to read only",
-}
-"""The words for an error of this code. The server's own words quote values."""
-
-
 # Of the transaction, not of the session: with a pooler in between, the session is somebody else's a moment later, with
 # the lock in it.
 LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
@@ -92,11 +81,10 @@ class InDoubt(Exception):
 class Open(Transaction):
     """A transaction on a connection, from its beginning to its end."""
 
-    def __init__(self, connection: Connection, begin: str) -> None:
+    def __init__(self, connection: Connection, begin: str, prepare: bool | None) -> None:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-        # Several statements at once, of which the last gives the number of the transaction. Never prepared, here and
-        # everywhere: a pooler may give the next transaction another session, which does not have what was prepared in
-        # this one.
+        self._prepare = prepare
+        # Several statements at once, of which the last gives the number of the transaction: these cannot be prepared.
         self._cursor.execute(begin.encode(), prepare=False)
         while self._cursor.nextset():
             pass
@@ -105,7 +93,7 @@ class Open(Transaction):
         self.id: Final[str] = found[0]
 
     def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Row]:
-        return self._cursor.execute(statement.encode(), values, prepare=False)
+        return self._cursor.execute(statement.encode(), values, prepare=self._prepare)
 
     def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         return self._execute(statement, values).fetchone()
@@ -135,8 +123,9 @@ class Server:
     """The connections to a server, which the stores of all its tenants share. `name` stands for it in messages, and `where` says
     where it is in those about connections.
 
-    `pool` is somebody else's; without one, a pool of its own is made when it is needed, and anew in a forked child. `prepare` is
-    called once with a connection, before anything else is asked.
+    `pool` is somebody else's; without one, a pool of its own is made when it is needed, and anew in a forked child. `begin_with` is
+    called once with a connection, before anything else is asked. `prepare` is what the driver is told for each statement: False, never
+    to prepare it, or None, to prepare what comes often.
     """
 
     def __init__(
@@ -147,10 +136,14 @@ class Server:
         connect: Callable[[], Connection] | None,
         timeout: float,
         where: str,
+        prepare_statements: bool,
     ) -> None:
         self.name = name
         self.where = where
-        self.prepare: Callable[[Connection], None] | None = None
+        self.begin_with: Callable[[Connection], None] | None = None
+        # Never, unless the store was told to: a pooler may give the next transaction another session, which does not
+        # have what was prepared in this one.
+        self.prepare: Final = None if prepare_statements else False
         self._make = make
         self._pool = pool
         self._connect = connect
@@ -203,7 +196,7 @@ class Server:
         sent, id, answer = False, "", None
         with self._connection() as connection:
             try:
-                transaction = Open(connection, self.begin)
+                transaction = Open(connection, self.begin, self.prepare)
                 id = transaction.id
                 answer = done(work(), transaction)
                 sent = True
@@ -257,7 +250,7 @@ class Server:
         with self._connection() as connection:
             try:
                 cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-                return cursor.execute(statement.encode(), values, prepare=False).fetchall()
+                return cursor.execute(statement.encode(), values, prepare=self.prepare).fetchall()
             except psycopg.Error as error:
                 if is_unstorable(error):
                     return []  # A NUL character: no stored text has one, so nothing can match.
@@ -335,9 +328,9 @@ class Server:
 
     def _open(self) -> Pool:
         # Under the lock: of many threads that come first at once, one looks at the tables, and the others find it done.
-        if not self._ready and self.prepare is not None:
+        if not self._ready and self.begin_with is not None:
             with self.any_connection() as connection:
-                self.prepare(connection)
+                self.begin_with(connection)
         pool = self._pool
         if pool is None:
             assert self._make is not None
@@ -423,8 +416,12 @@ class Server:
     def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
         """The error to raise where nothing was written: `Gone` if the same may be tried again."""
         # Nothing was written in either case, so the whole may be done again from its beginning.
-        if is_lost(connection, error) or error.sqlstate in _AGAIN:
+        if is_lost(connection, error) or error.sqlstate in AGAIN:
             return Gone()
+        if self.prepare is None and error.sqlstate in (STALE, *UNPREPARED):
+            connection.pgconn.finish()  # the next one has prepared nothing yet
+            if error.sqlstate == STALE:
+                return Gone()
         return self.explained(error)
 
     def without(self, error: Exception) -> StoreError:
@@ -461,26 +458,13 @@ class Server:
         # Its own words would be the best help, and cannot be given: they quote the values of the statement and the name
         # of the user.
         code = error.sqlstate or ""
-        what = _WORDS.get(code) or type(error).__name__
+        what = WORDS.get(code) or type(error).__name__
         if isinstance(error, psycopg.OperationalError) and not code:
             what = "no connection: the server is down, or refuses the address, the user, the password or the database"
         where = (
-            self.where if isinstance(error, psycopg.OperationalError) and (not code or code.startswith(_LOST)) else ""
+            self.where if isinstance(error, psycopg.OperationalError) and (not code or code.startswith(LOST)) else ""
         )
         return StoreError(f"{self.name}{where}: {what}{f' ({code})' if code else ''}")
-
-
-def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
-    """Whether the connection ended with this error."""
-    if connection.closed or (error.sqlstate or "").startswith(_LOST):
-        return True
-    # The server ends a session with its last word: whatever the code, after FATAL there is no more answer.
-    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
-
-
-def is_unstorable(error: psycopg.Error) -> bool:
-    """Whether the driver refused a value: it is the one thing that it looks at itself."""
-    return isinstance(error, psycopg.DataError) and error.sqlstate is None
 
 
 def _set_autocommit(connection: Connection, value: bool) -> None:
@@ -519,17 +503,18 @@ def renew_after_fork(renew: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=after)
 
 
-def shared_server(pool: object, *, timeout: float) -> Server:
+def shared_server(pool: object, *, timeout: float, prepare_statements: bool) -> Server:
     """The connections of a pool that is somebody else's. Raises `StoreError` for what is none."""
     if not isinstance(pool, ConnectionPool):
         raise StoreError(
             "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
         )
     conninfo: Any = pool.conninfo  # later releases of the pool take a function that gives it
-    return Server("PostgreSQL", None, pool, None, timeout, _place_of(conninfo) if isinstance(conninfo, str) else "")
+    where = _place_of(conninfo) if isinstance(conninfo, str) else ""
+    return Server("PostgreSQL", None, pool, None, timeout, where, prepare_statements)
 
 
-def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
+def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float, prepare_statements: bool) -> Server:
     """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
     _check_conninfo(conninfo)
     # Without one connection every call would wait for its whole timeout, and then say that the pool is too small.
@@ -542,13 +527,12 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
         return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
 
     def make() -> Pool:
-        # psycopg would prepare by itself what it has seen a few times.
-        options = {"autocommit": True, "prepare_threshold": None}
+        options = {"autocommit": True, "prepare_threshold": THRESHOLD if prepare_statements else None}
         return ConnectionPool(
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
         )
 
-    return Server("PostgreSQL", make, None, connect, timeout, _place_of(conninfo))
+    return Server("PostgreSQL", make, None, connect, timeout, _place_of(conninfo), prepare_statements)
 
 
 def _place_of(conninfo: str) -> str:

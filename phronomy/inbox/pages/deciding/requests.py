@@ -23,6 +23,7 @@ from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import next_after, path_of, query_of, votes_of
 from phronomy.inbox.pages.words import THEN, answer_schema, heading, on_expiry, on_no, on_yes, verb
 from phronomy.inbox.service import Shown, allows_grants, changes_between, is_risky, show
+from phronomy.inbox.trail import changed_from
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import PendingApproval
 from phronomy.stores.derived.standing import Way
@@ -181,6 +182,7 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         "levels": list(zip(found.tallies, found.who, strict=False)),
         "uncertain": found.standing.uncertain,
         "ran": _edited(found),
+        "changed_path": path_of(before, listed) if (before := await _before(visit, item)) is not None else None,
         "result": shown(Node("text", canonical(result.content), result.content)) if result is not None else None,
         "listed": listed,
         "here_path": path_of(item.id, listed),
@@ -191,6 +193,11 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         if state.name not in ("pending", "partly_voted")
         else None,
     }
+
+
+async def _before(visit: Visit, item: PendingApproval) -> str | None:
+    """The request in whose place this one stands since somebody changed its values; None if there is none."""
+    return await changed_from(visit.store, item.id) if item.votes else None
 
 
 def _edited(found: Shown) -> object:

@@ -1,18 +1,14 @@
 """The page of what was decided: by whom, when, on which evidence, newest first; how often each person approves which tool; and the
-trail as a file.
-
-No store reads its trail backwards. So it is read in stretches of time that grow from the newest on, each of them once, until a page is
-full or enough was looked at.
+trail as a file. The trail is read until a page is full, or enough was looked at.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pydantic import Field
 from starlette.responses import Response
@@ -26,11 +22,12 @@ from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.pages.words import DECIDED, named
 from phronomy.inbox.routes import Route
+from phronomy.inbox.trail import Entry, Place, changed_from, entries_back
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import DecisionKind
 from phronomy.stores.derived.listing import audit_filter
 from phronomy.stores.native import apart
-from phronomy.stores.rows import AuditFilter, AuditRow
+from phronomy.stores.rows import AuditFilter
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
@@ -45,6 +42,9 @@ COUNTED_DAYS: Final = 30
 TOP: Final = 20
 """Rows of the counts."""
 
+_A_LOOK: Final = 10
+"""Records for which it counts to look whether a request stands in the place of one whose values were changed."""
+
 VOTED: Final[Mapping[DecisionKind, str]] = {
     "approve": "Voted for",
     "reject": "Voted against",
@@ -52,11 +52,17 @@ VOTED: Final[Mapping[DecisionKind, str]] = {
 }
 """What is said of a vote that others have to follow."""
 
-_STRETCH: Final = 3_600.0
-"""Seconds of the first stretch of time. Each one that follows is twice as long."""
+Kind: TypeAlias = DecisionKind | Literal["edited"]
+"""A kind of decision that is looked for. `"edited"` is to approve other values than those that were shown."""
 
-Place = tuple[float, int]
-"""The place of a record: its time and its number."""
+KINDS: Final[Mapping[Kind, str]] = {
+    "approve": DECIDED["approve"],
+    "edited": "Approved with changes",
+    **{kind: word for kind, word in DECIDED.items() if kind != "approve"},
+    "supersede": "Withdrawn by a later run",
+    "edit": "Changed the state of a graph",
+}
+"""What the kinds are called where one of them is chosen."""
 
 
 class HistoryQuery(Listed):
@@ -64,7 +70,7 @@ class HistoryQuery(Listed):
 
     person: str | None = Field(default=None, max_length=200)
     tool: str | None = Field(default=None, max_length=200)
-    kind: DecisionKind | None = None
+    kind: Kind | None = None
     what: Literal["votes", "refused", "grants"] | None = None
     run: str | None = Field(default=None, max_length=200)
     thread: str | None = Field(default=None, max_length=1_500)
@@ -84,24 +90,40 @@ class HistoryQuery(Listed):
         )
 
     def wants(self, record: AuditRecord) -> bool:
-        """Whether a record matches the rest."""
+        """Whether a record matches the rest, as far as it says so itself."""
         people = {each.id for each in (record.by, record.behalf_of) if each is not None}
         is_so = {"votes": record.vote, "refused": record.refused, "grants": record.grant is not None}
         return (
             (self.person is None or self.person in people)
             and self.tool in (None, record.tool_name)
-            and self.kind in (None, record.kind)
+            and ("approve" if self.kind == "edited" else self.kind) in (None, record.kind)
             and (self.what is None or is_so[self.what])
         )
+
+    async def finds(self, store: Store, records: Sequence[AuditRecord]) -> bool:
+        """Whether the records of a step match, by one of them."""
+        if not any(self.wants(record) for record in records):
+            return False
+        return self.kind != "edited" or records[0].edited or await _changed_from(store, records) is not None
+
+    def costs(self, entry: Entry) -> int:
+        """How many records a look at a step counts for."""
+        return _A_LOOK if self.kind == "edited" and entry.decision.policy is not None else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """A record as its row shows it, with the paths of the request and of the run that it is about."""
+    """A step as its row shows it, with the paths of the request and of the run that it is about.
+
+    `record` is what somebody did, and `last` what it came to. `before_path` leads to the request whose values were changed, if
+    another request was put in its place.
+    """
 
     record: AuditRecord
+    last: AuditRecord
     what: str
     request_path: str | None
+    before_path: str | None
     run_path: str
     notes: tuple[str, ...]
 
@@ -117,23 +139,43 @@ class Counted:
     rejected: int
 
 
-def told(record: AuditRecord) -> Told:
-    """A record as it is shown."""
+async def told(store: Store, entry: Entry) -> Told:
+    """A step as it is shown."""
+    record, last = entry.decision, entry.last
+    before = await _changed_from(store, entry.records)
     notes = {
         "did not count: this person may not decide it": record.refused,
-        "one vote of several": record.vote,
-        "checked by a worker": record.checked,
-        "with changed values": record.edited,
+        "one vote of several": last.vote,
+        "checked by a worker": any(each.checked for each in entry.records),
         "by a standing grant": record.grant is not None,
     }
-    what = "Tried to decide" if record.refused else VOTED.get(record.kind) if record.vote else DECIDED[record.kind]
+    changed = ", with changes" if entry.edited or before is not None else ""
+    if record.refused:
+        what = "Tried to decide"
+    elif last.vote:
+        what = f"{VOTED.get(record.kind, DECIDED[record.kind])}{changed}"
+    else:
+        what = KINDS["edited"] if changed else DECIDED[record.kind]
+    about = last.pending_id if record.kind != "edit" else None  # an edit of a state is of a checkpoint, by its id
     return Told(
         record=record,
-        what=what or DECIDED[record.kind],
-        request_path=path_of(record.pending_id) if record.pending_id is not None else None,
+        last=last,
+        what=what,
+        request_path=path_of(about) if about is not None else None,
+        before_path=path_of(before) if before is not None else None,
         run_path=run_path(record.branch_id),
         notes=tuple(note for note, is_so in notes.items() if is_so),
     )
+
+
+async def _changed_from(store: Store, records: Sequence[AuditRecord]) -> str | None:
+    """The request whose values were changed before what these records say was approved; None if there is none."""
+    first, last = records[0], records[-1]
+    if first.pending_id != last.pending_id:
+        return first.pending_id
+    # Only where several people decide, an edit puts another request in the place of the first one.
+    may = last.kind == "approve" and last.policy is not None and last.pending_id is not None and not last.refused
+    return await changed_from(store, last.pending_id or "") if may else None
 
 
 async def history(visit: Visit) -> Response:
@@ -141,29 +183,28 @@ async def history(visit: Visit) -> Response:
     query = visit.query(HistoryQuery)
     cursors = Cursors(visit, "history", dict(query.filters))
     place = _place_in(cursors.read(query.after))
-    rows: list[tuple[AuditRow, AuditRecord]] = []
+    rows: list[Entry] = []
     looked, last, more = 0, None, False
-    async for row in newest_first(visit.store, query.in_store(), before=place):
-        if len(rows) == ROWS or looked == LOOKED:
+    async for entry in entries_back(visit.store, query.in_store(), before=place):
+        if len(rows) == ROWS or looked >= LOOKED:
             more = True
             break
-        looked, last = looked + 1, row
-        record = AuditRecord.model_validate_json(row.body)
-        if query.wants(record):
-            rows.append((row, record))
-    following = cursors.made(f"{last.at!r} {last.n}") if more and last is not None else None
+        looked, last = looked + query.costs(entry), entry
+        if await query.finds(visit.store, entry.records):
+            rows.append(entry)
+    following = cursors.made(f"{last.place[0]!r} {last.place[1]}") if more and last is not None else None
     counts, all_counted = await counted(visit, query) if query.after is None else ([], True)
     return render(
         visit,
         "history.html",
         here="/history",
         query=query,
-        rows=[told(record) for _, record in rows],
-        kinds=DECIDED,
+        rows=[await told(visit.store, entry) for entry in rows],
+        kinds=KINDS,
         counts=counts,
         all_counted=all_counted,
         days=None if query.since is not None or query.until is not None else COUNTED_DAYS,
-        reached=datetime.fromtimestamp(last.at, UTC) if more and last is not None and len(rows) < ROWS else None,
+        reached=datetime.fromtimestamp(last.place[0], UTC) if more and last is not None and len(rows) < ROWS else None,
         is_empty=looked == 0 and query.after is None and not await _any(visit.store),
         without=query.without("/history"),
         export=query.address("/audit"),
@@ -181,13 +222,14 @@ async def counted(visit: Visit, query: HistoryQuery) -> tuple[list[Counted], boo
     by_grant: Counter[tuple[str, str]] = Counter()
     rejected: Counter[tuple[str, str]] = Counter()
     looked = 0
-    async for row in newest_first(visit.store, wanted):
-        if looked == LOOKED:
+    async for entry in entries_back(visit.store, wanted):
+        if looked >= LOOKED:
             break
-        looked += 1
-        record = AuditRecord.model_validate_json(row.body)
-        # What a worker has checked stands there once more, and what was refused is nobody's decision.
-        if record.by is None or record.tool_name is None or record.refused or record.checked or not query.wants(record):
+        looked, record = looked + query.costs(entry), entry.decision
+        # What was refused is nobody's decision.
+        if record.by is None or record.tool_name is None or record.refused:
+            continue
+        if not await query.finds(visit.store, entry.records):
             continue
         key = (record.tool_name, named(record.by))
         if record.kind == "approve":
@@ -208,46 +250,6 @@ async def counted(visit: Visit, query: HistoryQuery) -> tuple[list[Counted], boo
     return found, looked < LOOKED
 
 
-async def newest_first(store: Store, wanted: AuditFilter, *, before: Place | None = None) -> AsyncIterator[AuditRow]:
-    """The rows of the trail that the store finds for a filter, newest first; with `before`, those before that place."""
-    first = await apart(store, store.select_audit, replace(wanted, limit=1))
-    if not first:
-        return
-    # The clock may have been set back: what is newer than now is found as well.
-    end = wanted.until if wanted.until is not None else math.inf
-    end = min(end, before[0]) if before is not None else end
-    oldest, length = wanted.since if wanted.since is not None else 0.0, _STRETCH
-    begin = min(end, store.clock()) - length
-    while True:
-        begin = max(begin, oldest)
-        rows = await _stretch(store, replace(wanted, since=begin, until=None if end == math.inf else end))
-        for row in sorted(rows, key=_place, reverse=True):
-            if before is None or _place(row) < before:
-                yield row
-        if begin <= oldest:
-            return
-        length *= 2
-        end = math.nextafter(begin, -math.inf)
-        begin = end - length
-
-
-def _place(row: AuditRow) -> Place:
-    return row.at, row.n
-
-
-async def _stretch(store: Store, wanted: AuditFilter) -> list[AuditRow]:
-    """All rows of a stretch of time."""
-    found: list[AuditRow] = []
-    most = wanted.limit
-    assert most is not None, "it is read a batch at a time"
-    while True:
-        rows = await apart(store, store.select_audit, wanted)
-        found += rows
-        if len(rows) < most:
-            return found
-        wanted = replace(wanted, after=rows[-1].n)
-
-
 async def _any(store: Store) -> bool:
     return bool(await apart(store, store.select_audit, AuditFilter(limit=1)))
 
@@ -262,7 +264,7 @@ def _place_in(text: str | None) -> Place | None:
 async def audit(visit: Visit) -> Response:
     """The trail as a file: which part of it, in which form."""
     query = visit.query(HistoryQuery)
-    return render(visit, "audit.html", here="/history", query=query, kinds=DECIDED, back=query.address("/history"))
+    return render(visit, "audit.html", here="/history", query=query, kinds=KINDS, back=query.address("/history"))
 
 
 async def audit_csv(visit: Visit) -> Response:
@@ -277,12 +279,14 @@ async def audit_ndjson(visit: Visit) -> Response:
 
 def _wanted(visit: Visit) -> AsyncIterator[AuditRecord]:
     query = visit.query(HistoryQuery)
-    return _matching(records_of(visit.store, query.in_store()), query)
+    return _matching(visit.store, records_of(visit.store, query.in_store()), query)
 
 
-async def _matching(records: AsyncIterator[AuditRecord], query: HistoryQuery) -> AsyncIterator[AuditRecord]:
+async def _matching(
+    store: Store, records: AsyncIterator[AuditRecord], query: HistoryQuery
+) -> AsyncIterator[AuditRecord]:
     async for record in records:
-        if query.wants(record):
+        if await query.finds(store, (record,)):
             yield record
 
 
