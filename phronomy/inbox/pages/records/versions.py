@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 DIFFERENCES: Final = 50
 """Differences of a page."""
 
+DECISIONS: Final = 50
+"""Decisions of a checkpoint that its page shows, the newest. The others are got by the API."""
+
 LONGEST: Final = 200_000
 """Characters of the state of a graph that a page shows. A longer one is got by the API."""
 
@@ -248,6 +251,8 @@ async def checkpoint(visit: Visit) -> Response:
         view=view,
         calls=CALLS,
         decided=DECIDED,
+        decisions=now.decisions[-DECISIONS:],
+        left_out=max(0, len(now.decisions) - DECISIONS),
         state=values_of(state) if state is not None and len(state) <= LONGEST else None,
         too_long=len(state) if state is not None and len(state) > LONGEST else 0,
         run_path=run_path(own.id),
