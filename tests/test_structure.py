@@ -87,6 +87,7 @@ MAY_ACT = {
     "phronomy.concurrency.pieces": {"contextvars", "threading"},
     "phronomy.runs.waiting": {"asyncio", "threading", "time"},
     "phronomy.concurrency.superfluous": {"threading"},
+    "phronomy.concurrency.crew": {"asyncio", "queue"},
     "phronomy.concurrency.workers": {"asyncio", "contextvars", "queue", "threading", "time"},
     "phronomy.stops.breakpoints": {"threading"},
     "phronomy.cli": {"os"},
@@ -341,7 +342,7 @@ RENAMED = {
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
     "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ACrew": "Crew", "acrew": "crew", "ADrive": "Drive",
+    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive",
     "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
