@@ -5,6 +5,7 @@ A run that is started here is driven by this process until it waits or ends. If 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from phronomy.records.messages import Message
     from phronomy.runs.runs import Runs
     from phronomy.stores.rows import Branch
+
+
+HELD_BACK: Final = "[not shown: no guardrail has let it through]"
+"""What stands in the place of a message that guardrails have yet to look at."""
 
 
 async def list_runs(visit: Visit) -> Response:
@@ -107,19 +112,36 @@ async def show_messages(visit: Visit) -> Response:
     """The conversation of a run, its end first."""
     query = visit.query(inputs.MessagesQuery)
     branch, checkpoint = await visit.store.ahead(visit.params["id"])
-    said = checkpoint.messages
-    end = len(said) if query.before is None else min(query.before, len(said))
-    begin = max(0, end - query.limit)
     agent = agent_of(visit, branch.agent)
     # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
     mask = Masking(agent.spec if agent is not None else None)
-    names = {call.id: call.name for message in said for call in message.tool_calls}
-    items = tuple(message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end]))
-    return answer(schemas.MessagesView(items=items, total=len(said), before=begin or None))
+    return answer(said_in(checkpoint, mask, before=query.before, limit=query.limit))
 
 
-def message_of(n: int, message: Message, names: dict[str, str], mask: Masking) -> schemas.MessageOf:
-    """A message of a run, without the arguments and results that may not be seen."""
+def said_in(checkpoint: Checkpoint, mask: Masking, *, before: int | None, limit: int) -> schemas.MessagesView:
+    """The end of what was said up to a checkpoint, or the part before a message, without what may not be seen."""
+    messages = checkpoint.messages
+    end = len(messages) if before is None else min(before, len(messages))
+    begin = max(0, end - limit)
+    names = names_in(checkpoint)
+    items = tuple(shown_message(checkpoint, n, names, mask) for n in range(begin, end))
+    return schemas.MessagesView(items=items, total=len(messages), before=begin or None)
+
+
+def names_in(checkpoint: Checkpoint) -> dict[str, str]:
+    """The names of the calls in a conversation, by their ids."""
+    return {call.id: call.name for message in checkpoint.messages for call in message.tool_calls}
+
+
+def shown_message(checkpoint: Checkpoint, n: int, names: Mapping[str, str], mask: Masking) -> schemas.MessageOf:
+    """A message of a checkpoint as it may be seen. `names` are those of `names_in`."""
+    found = _message(n, checkpoint.messages[n], names, mask)
+    # What guardrails have yet to look at is the last message. They may mask a part of it, or refuse it.
+    held = checkpoint.unguarded is not None and n == len(checkpoint.messages) - 1
+    return found.model_copy(update={"text": HELD_BACK}) if held and found.text else found
+
+
+def _message(n: int, message: Message, names: Mapping[str, str], mask: Masking) -> schemas.MessageOf:
     text = message.text if message.role == "assistant" else told_text(message.content)
     if message.tool_call_id is not None:
         text = mask.result(names.get(message.tool_call_id, ""), text)

@@ -1,7 +1,7 @@
 """The versions of a run in the API: its checkpoints with its forks, one of them, and what two of them differ in.
 
 What a tool hides is hidden here as in a conversation: all arguments are, where the agent's code is not in this process, and so is the
-state of a graph. An answer that guardrails have not let through is not shown.
+state of a graph. What guardrails have not let through is not shown, neither an answer nor an input.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from phronomy.inbox.api.run_schemas import (
     VersionOf,
     VersionsView,
 )
-from phronomy.inbox.api.runs import agent_of, message_of, moment
-from phronomy.inbox.api.schemas import MessageOf, MessagesView
+from phronomy.inbox.api.runs import agent_of, moment, names_in, said_in, shown_message
+from phronomy.inbox.api.schemas import MessageOf
 from phronomy.inbox.operating import SCOPES_OF, Offered, offered_for_run, offered_in
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import changes_between
@@ -45,12 +45,9 @@ if TYPE_CHECKING:
 
     from phronomy.inbox.visit import Visit
     from phronomy.records.checkpoint import Checkpoint
-    from phronomy.records.messages import Message
 
 SAID: Final = 30
 """Messages of a checkpoint that are shown at once."""
-
-_HELD_BACK: Final = "[not shown: the guardrails have not let it through]"
 
 
 async def list_versions(visit: Visit) -> Response:
@@ -183,7 +180,7 @@ def checkpoint_view(visit: Visit, found: Found, *, before: int | None, limit: in
         "nested": tuple(
             NestedOf(path=each.path, agent=each.speaker, status=each.status, step=each.step) for each in now.nested
         ),
-        "conversation": conversation_of(now, mask, before=before, limit=limit),
+        "conversation": said_in(now, mask, before=before, limit=limit),
     }
 
 
@@ -199,27 +196,6 @@ def shown_state(visit: Visit, checkpoint: Checkpoint, mask: Masking) -> Any:
     if checkpoint.kind != "graph" or agent is None or agent.spec.flow is None or not mask.is_of(checkpoint):
         return None
     return agent.spec.flow.shown_state(checkpoint)
-
-
-def conversation_of(checkpoint: Checkpoint, mask: Masking, *, before: int | None, limit: int) -> MessagesView:
-    """The end of what was said up to a checkpoint, or the part before a message."""
-    messages = checkpoint.messages
-    end = len(messages) if before is None else min(before, len(messages))
-    begin = max(0, end - limit)
-    items = tuple(_message(checkpoint, begin + place, each, mask) for place, each in enumerate(messages[begin:end]))
-    return MessagesView(items=items, total=len(messages), before=begin or None)
-
-
-def _message(checkpoint: Checkpoint, n: int, message: Message, mask: Masking) -> MessageOf:
-    names = {call.id: call.name for each in checkpoint.messages[max(0, n - 100) : n + 1] for call in each.tool_calls}
-    found = message_of(n, message, names, mask)
-    held = checkpoint.unguarded == "output" and message.role == "assistant" and n == _last_reply(checkpoint)
-    return found.model_copy(update={"text": _HELD_BACK}) if held and found.text else found
-
-
-def _last_reply(checkpoint: Checkpoint) -> int:
-    places = (n for n, each in enumerate(checkpoint.messages) if each.role == "assistant")
-    return max(places, default=-1)
 
 
 # What two checkpoints differ in
@@ -304,16 +280,17 @@ def _states(visit: Visit, before: Checkpoint, after: Checkpoint, found: Checkpoi
             for each in changes_between(*states):
                 change: Change = "added" if each.before is None else "removed" if each.after is None else "changed"
                 yield _difference("state", change, each.pointer, each.before, each.after)
-    # What an application notes beside a run is for itself.
-    for value in found.metadata:
-        yield _difference("metadata", value.change, value.path, hidden=True)
+    # What an application notes beside a run is for itself, and so are the names that it gives to its notes.
+    if found.metadata:
+        yield _difference("metadata", "changed", "metadata", hidden=True)
 
 
 def _messages(visit: Visit, before: Checkpoint, after: Checkpoint, found: CheckpointDiff) -> Iterator[DifferenceOf]:
+    sides = [(of, names_in(of), mask_of(visit, of)) for of in (before, after)]
     for each in found.messages:
         texts = [
-            None if message is None else _told(_message(of, each.at, message, mask_of(visit, of)))
-            for of, message in ((before, each.before), (after, each.after))
+            None if message is None else _told(shown_message(of, each.at, names, mask))
+            for message, (of, names, mask) in zip((each.before, each.after), sides, strict=True)
         ]
         (role, *_) = [message.role for message in (each.after, each.before) if message is not None]
         yield _difference("message", each.change, f"{each.at + 1}: {role}", *texts)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.inbox.api.runs import agent_of, message_of, waiting_in
+from phronomy.inbox.api.runs import agent_of, names_in, said_in, waiting_in
 from phronomy.inbox.api.versions import offered_to
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed
@@ -206,13 +206,11 @@ async def run(visit: Visit) -> Response:
     except (CheckpointNotFound, ConfigurationError):  # none, or text that no id can be
         raise Problem("not-found") from None
     store, now = visit.store, visit.store.clock()
-    said = checkpoint.messages
-    end = len(said) if query.before is None else min(query.before, len(said))
-    begin = max(0, end - MESSAGES)
     agent = agent_of(visit, branch.agent)
     # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
     mask = Masking(agent.spec if agent is not None else None)
-    names = {call.id: call.name for message in said for call in message.tool_calls}
+    part = said_in(checkpoint, mask, before=query.before, limit=MESSAGES)
+    begin, end = part.before or 0, (part.before or 0) + len(part.items)
     story = await apart(store, timeline, store, branch.id, max_events=ENTRIES)
     waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
@@ -238,14 +236,14 @@ async def run(visit: Visit) -> Response:
         ],
         versions_path=run_path(branch.id, "/versions"),
         others=[run_shown(each, now) for each in others],
-        messages=[message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end])],
-        names=names,
+        messages=part.items,
+        names=names_in(checkpoint),
         hidden_all=agent is None,
-        total=len(said),
+        total=part.total,
         begin=begin,
         end=end,
         earlier=f"{run_path(branch.id)}?before={begin}#said" if begin else None,
-        later=f"{run_path(branch.id)}#said" if end < len(said) else None,
+        later=f"{run_path(branch.id)}#said" if end < part.total else None,
         story=[(each, words) for each in story if (words := told(each)) is not None],
         dropped=story.dropped,
     )

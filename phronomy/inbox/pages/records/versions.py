@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.inbox.api.run_schemas import DifferenceKind, DifferenceOf
+from phronomy.inbox.api.runs import names_in
 from phronomy.inbox.api.versions import (
     SAID,
     checkpoint_view,
@@ -82,9 +83,9 @@ CALLS: Final[Mapping[CallStatus, str]] = {
 
 
 class VersionsQuery(BaseModel):
-    """Which part of the versions is wanted: those before this number."""
+    """Which part of the versions is wanted: those before this number. There is none before the first."""
 
-    before: int | None = Field(default=None, ge=0, le=10_000_000)
+    before: int | None = Field(default=None, ge=1, le=10_000_000)
 
 
 class CheckpointQuery(BaseModel):
@@ -265,7 +266,7 @@ async def checkpoint(visit: Visit) -> Response:
             (each, checkpoint_path(own.id, now.id, f"/{each.what}")) for each in await offered_at(visit, own.id, now.id)
         ],
         messages=said.items,
-        names={call.id: call.name for message in now.messages for call in message.tool_calls},
+        names=names_in(now),
         hidden_all=visit.inbox.agent_of(visit.store, now.agent.name) is None,
         total=said.total,
         begin=begin,
