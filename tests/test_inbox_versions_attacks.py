@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from inbox_api_scenes import API, api_of
-from test_inbox_versions import Stepped, told_of
+from test_inbox_versions import Stepped, links, operation, told_of
 
 from phronomy import Breakpoint
 from phronomy.guardrails import RedactPatterns
@@ -67,3 +69,37 @@ def test_there_is_no_part_before_the_first_checkpoint() -> None:
     assert scene.pages().visitor().get(f"/runs/{at.run_id}/versions?before=0").status_code == 422
     found = api_of(scene.store).read(f"/runs/{at.run_id}/versions", before=0)
     assert (found["items"], found["total"], found["before"]) == ([], 2, None)
+
+
+def test_a_fork_that_nobody_has_driven_says_so_and_can_be_let_go_on() -> None:
+    """No worker takes it by itself, so the page promises none; by a pause and a step it goes on in the inbox alone."""
+    scene = Stepped(breakpoints=[])
+    end = scene.begin()
+    first = scene.store.history(end.id)[0]
+    pages = scene.pages()
+    fork = scene.store.fork(first.id).branch_id
+    assert scene.agent.recover_all() == []
+    text = pages.page(f"/runs/{fork}").text
+    assert "no worker takes it by itself. Pause it first" in text and "One takes over" not in text
+    assert "nobody has let it go on yet" in pages.page("/runs").text
+    assert "does not go on by itself" in pages.page(f"/runs/{end.run_id}/checkpoints/{first.id}/fork").text
+    assert "Whoever runs the agents" in scene.pages({"read"}).page(f"/runs/{fork}").text
+    assert pages.send(pages.page(f"/runs/{fork}/pause").one("form", method="post")).status_code == 303
+    for turn in (0, 1):  # a stop before the run begins, and one after the model has replied
+        step = next(each for each in links(pages.page(f"/runs/{fork}")) if "/step?" in each)
+        assert pages.send(pages.page(step).one("form", method="post")).status_code == 303
+        assert scene.store.head(fork)[1].turn == turn
+
+
+def test_the_access_log_says_who_has_forked_a_run_and_which(caplog: pytest.LogCaptureFixture) -> None:
+    """The trail has no line of a fork, since nothing was decided."""
+    scene = Stepped()
+    at = scene.begin()
+    api, pages = scene.api(), scene.pages()
+    caplog.set_level(logging.INFO, logger="phronomy.inbox")
+    form = pages.page(f"/runs/{at.run_id}/checkpoints/{at.id}/fork").one("form", method="post")
+    fork = pages.send(form).headers["location"].partition("?")[0].removeprefix("/runs/")
+    assert f"rita by header about {at.run_id}, {fork}" in caplog.messages[-1]
+    step = operation(api, at.run_id, "step")
+    api.send(f"/runs/{at.run_id}/step", {"request": step["request"], "digest": step["digest"]})
+    assert f"rita by token about {at.run_id}, {at.pending[0].id}" in caplog.messages[-1]

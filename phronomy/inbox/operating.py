@@ -287,6 +287,12 @@ async def operate_once(
         return once.made
 
 
+def touched(id: str, made: str, pending_id: str | None = None) -> list[str]:
+    """The ids that the access log has of an operation: of the run, of the branch that it led to, and of a request that it decided."""
+    # A fork and a restore are in no trail. Their line of the log is what says who has made them.
+    return [*dict.fromkeys((id, made)), *([pending_id] if pending_id is not None else [])]
+
+
 async def _done(site: Site, store: Store, identity: Identity, offered: Offered, terms: Terms) -> str:
     """Do what is offered, and return the id of the branch that it leads to."""
     agent = _agent(site, store, offered.branch, offered.checkpoint)

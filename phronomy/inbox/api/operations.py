@@ -8,7 +8,7 @@ from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, answer
 from phronomy.inbox.api.runs import full
 from phronomy.inbox.idempotency import key_of, scoped
-from phronomy.inbox.operating import SCOPES_OF, Terms, What, operate_once
+from phronomy.inbox.operating import SCOPES_OF, Terms, What, operate_once, touched
 from phronomy.inbox.routes import Route
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ async def _done(
         terms=terms,
         key=scoped(visit.identity, f"runs/{what}", key_of(visit)),
     )
+    visit.about += touched(visit.params["id"], made, request)
     response = answer(await full(visit, made), status)
     if status != 200:
         response.headers["Location"] = visit.url(f"{BASE}/runs/{made}")

@@ -196,6 +196,7 @@ async def cancel_run(visit: Visit) -> Response:
             except CheckpointAlreadyResumed:
                 raise Problem("refused", "The run has ended.") from None
             once.made = branch.id
+    visit.about.append(branch.id)
     return answer(await full(visit, run_id))
 
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from phronomy.debugger.stepping import Pace
 from phronomy.inbox.idempotency import read_key, scoped
-from phronomy.inbox.operating import SCOPES_OF, Offered, Terms, What, offered_in, operate_once
+from phronomy.inbox.operating import SCOPES_OF, Offered, Terms, What, offered_in, operate_once, touched
 from phronomy.inbox.pages.deciding.given import new_key
 from phronomy.inbox.pages.deciding.requests import request_parts
 from phronomy.inbox.pages.records.runs import STANDS, run_path
@@ -84,6 +84,7 @@ async def done(visit: Visit, what: What) -> Response:
             raise
         offered = await _offered(visit, what, pending_id)
         return _page(visit, offered, dict(form.pairs), new_key(), problem)
+    visit.about += touched(visit.params["id"], made, pending_id)
     return RedirectResponse(visit.url(f"{run_path(made)}?said={what}#state"), status_code=HTTPStatus.SEE_OTHER)
 
 

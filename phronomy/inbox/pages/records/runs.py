@@ -99,7 +99,11 @@ class RunQuery(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShown:
-    """A run as its row shows it. `lost` says that its worker has not come back, so that another one will take over."""
+    """A run as its row shows it.
+
+    `lost` says that its worker has not come back, so that another one will take over. `idle` says that nobody has driven it yet, as
+    a new fork: no worker takes it by itself.
+    """
 
     branch: Branch
     path: str
@@ -108,6 +112,7 @@ class RunShown:
     changed: datetime
     waits: int = 0
     lost: bool = False
+    idle: bool = False
 
     @property
     def is_fork(self) -> bool:
@@ -117,6 +122,9 @@ class RunShown:
 
 def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
     """A run as it is shown."""
+    left = branch.status == "running" and not branch.is_held(now)
+    # As recovery sees it: a worker that is gone is still written down, and what was left for one is numbered.
+    idle = left and branch.owner is None and branch.handed is None
     return RunShown(
         branch=branch,
         path=run_path(branch.id),
@@ -124,7 +132,8 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
         began=datetime.fromtimestamp(branch.created_at, UTC),
         changed=datetime.fromtimestamp(branch.changed_at, UTC),
         waits=waits,
-        lost=branch.status == "running" and not branch.is_held(now),
+        lost=left and not idle,
+        idle=idle,
     )
 
 
