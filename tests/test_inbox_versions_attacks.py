@@ -6,10 +6,13 @@ import logging
 
 import pytest
 from inbox_api_scenes import API, api_of
-from test_inbox_versions import Stepped, links, operation, told_of
+from page_reader import read
+from page_scenes import Pages
+from test_inbox_versions import Stepped, counting, links, operation, told_of
 
-from phronomy import Breakpoint
+from phronomy import Breakpoint, MemoryStore
 from phronomy.guardrails import RedactPatterns
+from phronomy.inbox.pages.records.versions import LONGEST
 
 CARD = "1234-5678"
 
@@ -103,3 +106,21 @@ def test_the_access_log_says_who_has_forked_a_run_and_which(caplog: pytest.LogCa
     step = operation(api, at.run_id, "step")
     api.send(f"/runs/{at.run_id}/step", {"request": step["request"], "digest": step["digest"]})
     assert f"rita by token about {at.run_id}, {at.pending[0].id}" in caplog.messages[-1]
+
+
+def test_a_difference_that_is_too_long_for_a_page_is_got_by_the_api() -> None:
+    """The page of a checkpoint leaves a long state to the API; a difference of two would have been twice as long."""
+    store, secret = MemoryStore(), "<b>x</b>" * (LONGEST // 8)
+    graph = counting(store, secret)
+    end = graph.invoke({"n": 1, "note": ""}).checkpoint
+    first = store.history(end.id)[0]
+    path = f"/runs/{end.run_id}/compare?before={first.id}&after={end.id}"
+    answer = Pages(store, agents=graph).visitor().get(path)
+    assert answer.status_code == 200 and len(answer.content) < LONGEST
+    page = read(answer.text).one("main")
+    assert "status: running → completed" in page.text and "too many for a page" in page.text
+    (there,) = [each for each in links(page) if each.startswith("/api")]
+    told = api_of(store, agents=graph).get(there)
+    assert told.status_code == 200 and secret in told.text
+    shown = Pages(store, agents=graph).page(f"/runs/{end.run_id}/checkpoints/{end.id}")
+    assert "How it stoodCompleted" in shown.text

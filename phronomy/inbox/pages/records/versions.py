@@ -53,7 +53,7 @@ DECISIONS: Final = 50
 """Decisions of a checkpoint that its page shows, the newest. The others are got by the API."""
 
 LONGEST: Final = 200_000
-"""Characters of the state of a graph that a page shows. A longer one is got by the API."""
+"""Characters of the state of a graph, and of a side of a difference, that a page shows. A longer one is got by the API."""
 
 KINDS: Final[Mapping[DifferenceKind, str]] = {
     "number": "How it stands",
@@ -252,6 +252,7 @@ async def checkpoint(visit: Visit) -> Response:
         view=view,
         calls=CALLS,
         decided=DECIDED,
+        stands=STANDS,
         decisions=now.decisions[-DECISIONS:],
         left_out=max(0, len(now.decisions) - DECISIONS),
         state=values_of(state) if state is not None and len(state) <= LONGEST else None,
@@ -295,6 +296,9 @@ async def compare(visit: Visit) -> Response:
         groups=_grouped(every[query.first : end]),
         kinds=KINDS,
         calls=CALLS,
+        stands=STANDS,
+        longest=LONGEST,
+        api_path=f"/api/v1{run_path(id, '/diff')}?{at(query.first).partition('?')[2]}",
         total=len(every),
         begin=query.first,
         end=min(end, len(every)),
