@@ -82,7 +82,9 @@ def test_a_fork_that_nobody_has_driven_says_so_and_can_be_let_go_on() -> None:
     pages = scene.pages()
     fork = scene.store.fork(first.id).branch_id
     assert scene.agent.recover_all() == []
-    text = pages.page(f"/runs/{fork}").text
+    assert "This is the fork" not in pages.page(f"/runs/{end.run_id}?said=fork").text
+    text = pages.page(f"/runs/{fork}?said=fork").text
+    assert "This is the fork" in text
     assert "no worker takes it by itself. Pause it first" in text and "One takes over" not in text
     assert "nobody has let it go on yet" in pages.page("/runs").text
     assert "does not go on by itself" in pages.page(f"/runs/{end.run_id}/checkpoints/{first.id}/fork").text

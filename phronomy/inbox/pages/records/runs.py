@@ -233,7 +233,7 @@ async def run(visit: Visit) -> Response:
         row=run_shown(branch, now, len(waits)),
         checkpoint=checkpoint,
         ended=branch.status in ENDED,
-        said=SAID.get((query.said, branch.status)) or SAID_ANYHOW.get(query.said or ""),
+        said=_said(query.said, branch),
         waits=[
             (heading(item), request_path(item), item, step_path(branch.id, item.id) if item.id in steps else None)
             for item in waits
@@ -256,6 +256,13 @@ async def run(visit: Visit) -> Response:
         story=[(each, words) for each in story if (words := told(each)) is not None],
         dropped=story.dropped,
     )
+
+
+def _said(what: str | None, branch: Branch) -> str | None:
+    """What is said of an operation that was done. A link may say of one that it was: of a run, no page says that it is a fork."""
+    if what is None or (what in ("fork", "restore") and branch.parent_branch is None):
+        return None
+    return SAID.get((what, branch.status)) or SAID_ANYHOW[what]
 
 
 def request_path(item: PendingApproval) -> str:
