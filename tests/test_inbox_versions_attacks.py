@@ -10,7 +10,7 @@ from page_reader import read
 from page_scenes import Pages
 from test_inbox_versions import Stepped, counting, links, operation, told_of
 
-from phronomy import Breakpoint, MemoryStore
+from phronomy import Approve, Breakpoint, MemoryStore, Principal
 from phronomy.guardrails import RedactPatterns
 from phronomy.inbox.pages.records.versions import LONGEST
 
@@ -126,3 +126,17 @@ def test_a_difference_that_is_too_long_for_a_page_is_got_by_the_api() -> None:
     assert told.status_code == 200 and secret in told.text
     shown = Pages(store, agents=graph).page(f"/runs/{end.run_id}/checkpoints/{end.id}")
     assert "How it stoodCompleted" in shown.text
+
+
+def test_nobody_looks_like_somebody_else_and_an_edit_is_told() -> None:
+    """A name is chosen by its owner, so the id stands beside it; what the model asked for is not what was approved."""
+    scene = Stepped(gate=True, breakpoints=[])
+    at = scene.begin()
+    mallory = Principal(id="mallory", name="Ada")
+    end = scene.agent.resume(at, decisions={at.pending[0].id: Approve(args={"euros": 4})}, by=mallory).checkpoint
+    pages = scene.pages()
+    for path in ("/versions", f"/compare?before={at.id}&after={end.id}"):
+        text = pages.page(f"/runs/{at.run_id}{path}").text
+        assert "by Ada (mallory)" in text and text.count("by Ada") == text.count("by Ada (mallory)")
+    assert "approve with changes by Ada" in text
+    assert "Approved with changes" in pages.page(f"/runs/{at.run_id}/checkpoints/{end.id}").text

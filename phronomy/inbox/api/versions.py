@@ -33,7 +33,7 @@ from phronomy.inbox.api.runs import agent_of, moment, names_in, said_in, shown_m
 from phronomy.inbox.api.schemas import MessageOf
 from phronomy.inbox.operating import SCOPES_OF, Offered, offered_for_run, offered_in
 from phronomy.inbox.routes import Route
-from phronomy.inbox.service import changes_between
+from phronomy.inbox.service import changes_between, named
 from phronomy.inbox.versions import Found, Version, read_checkpoint, read_versions
 from phronomy.observability.drawings.drawing import checkpoint_box
 from phronomy.observability.masking import Masking
@@ -261,12 +261,14 @@ def _stands(found: CheckpointDiff) -> Iterator[DifferenceOf]:
     for item in found.pending:
         yield _difference("request", item.change, item.tool_name, after=item.id)
     for cast in found.votes:
-        who = cast.vote.by.name or cast.vote.by.id
+        who = named(cast.vote.by)
         yield _difference("vote", cast.change, f"{cast.vote.kind} by {who}", after=cast.pending_id)
     for taken in found.decisions:
         by = taken.decision.by
-        who = f" by {by.name or by.id}" if by is not None else ""
-        yield _difference("decision", taken.change, f"{taken.decision.kind}{who}", after=taken.decision.pending_id)
+        who = f" by {named(by)}" if by is not None else ""
+        changed = " with changes" if taken.decision.args is not None else ""
+        name = f"{taken.decision.kind}{changed}{who}"
+        yield _difference("decision", taken.change, name, after=taken.decision.pending_id)
     for part in found.nested:
         yield _difference("nested", part.change, part.path)
 

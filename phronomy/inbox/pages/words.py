@@ -155,8 +155,3 @@ def on_expiry(item: PendingApproval) -> str:
 def answer_schema(item: PendingApproval) -> JsonDict | None:
     """The schema of the answer that a question wants; None where it takes any."""
     return object_of(item.args.get("answer")) or None if item.why == "question" else None
-
-
-def named(who: Principal) -> str:
-    """A person by name and id: the name is one's own choice."""
-    return f"{who.name} ({who.id})" if who.name and who.name != who.id else who.id

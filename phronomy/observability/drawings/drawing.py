@@ -259,7 +259,8 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _who(by: Principal) -> str:
-    return by.name or by.id
+    # A name is one's own choice, so that it may be that of somebody else.
+    return f"{by.name} ({by.id})" if by.name and by.name != by.id else by.id
 
 
 def _short(id: str) -> str:
