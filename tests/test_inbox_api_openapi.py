@@ -105,6 +105,8 @@ def test_whatever_is_sent_is_answered_as_described() -> None:
             return
         of_run, of_grant = "/runs/" in case.path, "/grants/" in case.path
         parameters["id"] = runs[item.id] if of_run else grant.id if of_grant else item.id
+        if "checkpoint" in parameters:
+            parameters["checkpoint"] = store.request(item.id).checkpoint_id
         if isinstance(case.body, dict) and "digest" in case.body:
             case.body["digest"] = item.digest
 

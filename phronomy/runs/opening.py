@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, get_args
 
 from phronomy.approvals.answers import KINDS
-from phronomy.engine.judging.decide import adecide, decide, expiry
+from phronomy.engine.judging.decide import adecide, decide
+from phronomy.engine.judging.due import expiry
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
@@ -29,6 +30,7 @@ from phronomy.records.decisions import Answer
 from phronomy.records.moves import Wait
 from phronomy.records.result import Result
 from phronomy.rules.added_messages import closed
+from phronomy.rules.triggers import in_order
 from phronomy.runs.driving import aclaim, alet_go, claim, driven
 from phronomy.runs.finding import decisions, lookup, results
 from phronomy.runs.finding.decisions import Choice
@@ -182,7 +184,7 @@ class Opening:
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             # The edits first: what was decided is to run on the state that they leave.
-            taken = [*edits, *taken]
+            taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
             taken += _said(opened, taken, at, choice, late)
@@ -233,7 +235,7 @@ class Opening:
                 taken.append(await _ataken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
-            taken = [*edits, *taken]
+            taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
             taken += _said(opened, taken, at, choice, late)

@@ -19,11 +19,13 @@ from phronomy.engine.run import Runner, Written
 from phronomy.engine.spec import Spec
 from phronomy.engine.stop_points import checked as checked_breakpoints
 from phronomy.engine.stop_points import hits_in
+from phronomy.errors import ConfigurationError
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.result import Output, Result
+from phronomy.records.scopes import NEEDED, scopes_in
 from phronomy.records.validation import checked
 from phronomy.runs import on_demand, recovery
 from phronomy.runs.as_tool import AgentTool, AgentToolOptions
@@ -61,13 +63,17 @@ class Runs(Deciding[Deps, Output]):
         """The checked and fixed configuration. Raises `ConfigurationError` if it has a mistake."""
 
     def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
-        """The configuration with the breakpoints of this call, and how it waits at them."""
+        """The configuration with the breakpoints of this call, how it waits at them, and its scopes."""
         changes: dict[str, Any] = {}
         if "breakpoints" in options:
             # Checked against the whole configuration, before anything runs (law 15).
             changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec, whole=True)
         if (hold := options.get("hold")) is not None:
             changes["hold"] = holding(hold, self, method, options)
+        if "scopes" in options:
+            changes["scopes"] = scopes_in(options["scopes"])
+            if changes["scopes"] is None:
+                raise ConfigurationError(f"scopes is {NEEDED}: nothing was done")
         return replace(spec, **changes) if changes else spec  # type: ignore[type-var]
 
     # Running

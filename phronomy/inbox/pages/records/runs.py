@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.inbox.api.runs import agent_of, message_of, waiting_in
+from phronomy.inbox.api.versions import offered_to
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed
 from phronomy.inbox.pages.records.told import ENDS, told
@@ -60,6 +61,26 @@ STANDS: Final[Mapping[str, str]] = {
 """How one run stands, in words."""
 
 
+SAID: Final[Mapping[tuple[str | None, str], str]] = {
+    ("pause", "running"): "The worker that has it pauses it as soon as what is under way has ended.",
+    ("pause", "suspended"): "The run is paused. It goes on when somebody lets it go on.",
+    ("cancel", "running"): "The worker that has it ends it as soon as what is under way has ended.",
+    ("cancel", "cancelled"): "The run is ended.",
+    ("step", "running"): "It goes on to the next stop. This page does not change by itself: load it again.",
+    ("step", "suspended"): "It went on to the next stop.",
+}
+"""What is said of an operation that was done, by what has become of the run."""
+
+SAID_ANYHOW: Final[Mapping[str, str]] = {
+    "pause": "The run was to be paused, and has gone on since.",
+    "cancel": "The run was to be ended.",
+    "fork": "This is the fork. The run that it comes from has not changed.",
+    "restore": "The conversation goes on from here. What came after stays as it was, on a branch of its own.",
+    "step": "It went on.",
+}
+"""What is said of an operation otherwise."""
+
+
 class RunsQuery(Listed):
     """Which runs are wanted."""
 
@@ -73,6 +94,7 @@ class RunQuery(BaseModel):
     """Which part of the conversation is wanted: the messages before this one."""
 
     before: int | None = Field(default=None, ge=0, le=10_000_000)
+    said: Literal["pause", "cancel", "fork", "restore", "step"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +131,11 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
 def run_path(id: str, end: str = "") -> str:
     """The path of the page of a run."""
     return f"/runs/{quote(id, safe='')}{end}"
+
+
+def step_path(branch_id: str, pending_id: str) -> str:
+    """The path of the page of a step from a breakpoint."""
+    return f"{run_path(branch_id, '/step')}?{urlencode({'request': pending_id})}"
 
 
 async def runs(visit: Visit) -> Response:
@@ -189,6 +216,9 @@ async def run(visit: Visit) -> Response:
     story = await apart(store, timeline, store, branch.id, max_events=ENTRIES)
     waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
+    # To look what could be done is one more read of the run: for those alone who may do it.
+    operations = await offered_to(visit) if visit.may("operate") or visit.may("cancel") else []
+    steps = {each.item.id for each in operations if each.item is not None and not each.why_not}
     return render(
         visit,
         "run.html",
@@ -196,7 +226,17 @@ async def run(visit: Visit) -> Response:
         row=run_shown(branch, now, len(waits)),
         checkpoint=checkpoint,
         ended=branch.status in ENDED,
-        waits=[(heading(item), request_path(item), item) for item in waits],
+        said=SAID.get((query.said, branch.status)) or SAID_ANYHOW.get(query.said or ""),
+        waits=[
+            (heading(item), request_path(item), item, step_path(branch.id, item.id) if item.id in steps else None)
+            for item in waits
+        ],
+        operations=[
+            (each.what, run_path(branch.id, f"/{each.what}"))
+            for each in operations
+            if each.item is None and not each.why_not
+        ],
+        versions_path=run_path(branch.id, "/versions"),
         others=[run_shown(each, now) for each in others],
         messages=[message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end])],
         names=names,
