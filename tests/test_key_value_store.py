@@ -73,7 +73,7 @@ def reached(kv: Values) -> set[str]:
 
 
 def test_a_step_is_one_read_and_one_compare_and_set() -> None:
-    """The cost that the page on stores names: the latest changes are in the root."""
+    """E5, and the cost that the page on stores names: the latest changes are in the root."""
     kv = Values()
     store = filled(kv)
     kv.calls.clear()
