@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -65,17 +65,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection(session: pytest.Session) -> None:
-    """The workers share out the files that are to be compiled: each would compile all of them, which takes longer than to read them."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or session.config.args != session.config.getini("testpaths"):
-        return
-    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
-    number, all_of_them = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    for name in names[number::all_of_them]:
-        with contextlib.suppress(Exception, pytest.skip.Exception):  # collection says what is wrong with it
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[Any]:
+    """The workers share out the files that are to be compiled: each would compile all of them, which takes longer than to read them.
+
+    What the modules import is measured; what pytest makes of them is not. No garbage is collected meanwhile: most of what
+    is made is kept, and to look at it again and again takes a quarter of the time.
+    """
+    gc.disable()
+    try:
+        worker = getattr(session.config, "workerinput", None)
+        if worker is None or session.config.args != session.config.getini("testpaths"):
+            return (yield)
+        names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+        number, all_of_them = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        import_each(names[number::all_of_them])
+        shared.wait_for_all("compiled", all_of_them)
+        import_each(names)
+        with unmeasured():
+            return (yield)
+    finally:
+        gc.enable()
+
+
+def import_each(names: Iterable[str]) -> None:
+    """Import these modules, as far as they can be: collection says what is wrong with the others."""
+    for name in names:
+        with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
-    shared.wait_for_all("compiled", all_of_them)
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """What goes on meanwhile is not measured."""
+    tracer, of_threads = sys.gettrace(), threading.gettrace()
+    if not type(tracer).__module__.startswith("coverage"):
+        yield
+        return
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        threading.settrace(of_threads)  # type: ignore[arg-type]
+        sys.settrace(tracer)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -108,18 +141,11 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """What is marked `unmeasured` is not, nor is what `--measure-core` leaves out: they reach nothing that other tests do not."""
-    tracer, of_threads = sys.gettrace(), threading.gettrace()
     left_out = item.config.getoption("measure_core") and item.path.stem not in MEASURED
-    unmeasured = left_out or item.get_closest_marker("unmeasured") is not None
-    if not type(tracer).__module__.startswith("coverage") or not unmeasured:
+    if not left_out and item.get_closest_marker("unmeasured") is None:
         return (yield)
-    sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]
-    try:
+    with unmeasured():
         return (yield)
-    finally:
-        threading.settrace(of_threads)  # type: ignore[arg-type]
-        sys.settrace(tracer)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -130,6 +156,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("tests")
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shared.begin()
+        if config.getoption("numprocesses", None):  # it only hands the tests out
+            measuring = contextlib.ExitStack()
+            measuring.enter_context(unmeasured())
+            config.add_cleanup(measuring.close)
     if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # the processes that tests start are not measured
 
@@ -178,7 +208,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, pytest.param("key-value", marks=pytest.mark.sweep)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store of each kind that needs no server."""
     with open_kind(request.param, tmp_path) as opened:

@@ -95,6 +95,7 @@ class GraphSpec:
     output_guardrails: tuple[()] = ()
     tool_guardrails: tuple[()] = ()
     policy: tuple[()] = ()
+    scopes: None = None
 
     @property
     def flow(self) -> GraphSpec:

@@ -490,6 +490,7 @@ def test_an_expression_that_cannot_be_worked_out_raises_and_takes_no_time(text: 
     ],
 )
 def test_what_is_no_breakpoint_is_refused_when_it_is_made(make: Callable[[], Any], why: str) -> None:
+    """U1."""
     with pytest.raises(ConfigurationError, match=why):
         make()
 
@@ -526,6 +527,7 @@ UNKNOWN = [
 def test_an_unknown_name_is_refused_when_it_is_armed_and_nothing_is_run(
     driver: Driver, breakpoint: Breakpoint, why: str
 ) -> None:
+    """U1."""
     sound = Breakpoint("post_run")
     with pytest.raises(ConfigurationError, match=why):
         driver.invoke(desk(None, breakpoints=[sound, breakpoint]), "go")

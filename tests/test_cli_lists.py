@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from drivers import PATIENCE
+from inbox_scenes import desk
 from redis_server import redis_url
 from servers import postgres_url
 from test_cli_runs import STORE, place, said, told
@@ -310,11 +311,10 @@ def test_the_trail_is_a_line_of_json_each_or_a_table(said: Callable[[], str]) ->
 
 
 def test_the_table_of_the_trail_tells_an_edit_from_its_check(place: Path, said: Callable[[], str]) -> None:
-    (item,) = begin("refund").pending
     with SQLiteStore("runs.db") as store:
-        store.decide(item.id, Approve(args=item.args), by="rita", digest=item.digest)
-        agent = import_module("till").make()
-        agent.store = store
+        agent = desk(store)
+        (item,) = agent.invoke("Refund order 1").checkpoint.pending
+        store.decide(item.id, Approve(args={"order": 2}), by="rita", digest=item.digest)
         agent.recover_all()
     assert run("audit", "--table") == cli.DONE
     _, first, second = said().splitlines()

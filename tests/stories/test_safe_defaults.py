@@ -568,7 +568,7 @@ def test_a_stream_stops_where_the_run_would(driver: Driver, store: Store) -> Non
 
 
 def test_a_checkpoint_cannot_be_changed(driver: Driver, store: Store) -> None:
-    """Safe default "Checkpoint immutability": frozen all the way down, one text for one content, and a hash over all."""
+    """Safe default "Checkpoint immutability": frozen all the way down, one text for one content, and a hash over all. U7."""
     desk = Desk(driver, store, [REFUND, "done"])
     given = {"list": [1, {"deep": [2]}]}
     checkpoint = driver.invoke(desk.agent, given, metadata=given, thread_id="t").checkpoint

@@ -1,0 +1,79 @@
+"""Resuming with `write_to`: a run goes on from a checkpoint in a branch of its own, and the checkpoint's own branch stays as it is.
+
+That is a fork and a resume of the fork. But a decision may be refused, and must leave no trace then. So the fork is first made in a
+memory of its own, and decided there; what was accepted is then written to the store, with the same ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.ids import findable
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import PendingApproval
+from phronomy.runs.finding import lookup
+from phronomy.runs.finding.decisions import Choice
+from phronomy.stores import dispatch
+from phronomy.stores.base import Store
+from phronomy.stores.derived import forking
+from phronomy.stores.log.log import as_sealed
+from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import Append, Branch
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A branch that is to be: as it is tried out, as it is written, and the checkpoint that it starts from."""
+
+    apart: Store
+    branch: Branch
+    begun: Append
+    origin: Checkpoint
+
+    def found(self) -> tuple[Branch, Checkpoint, Store]:
+        """The branch, its first checkpoint, and the store in which it is tried out."""
+        return *self.apart.whole(self.begun.head or ""), self.apart
+
+    def written(self, store: Store) -> tuple[Branch, Checkpoint]:
+        """Write the branch. Raises `StoreError` if its id is taken."""
+        store.create(self.branch, self.begun, exclusive=False)
+        dispatch.at(store.dispatch, self.branch.run_id, [row.expires_at for row in self.begun.opened])
+        return store.whole(self.begun.head or "")
+
+    def choice(self, choice: Choice, first: Checkpoint) -> Choice:
+        """The choice with the pending ids of the new branch: the caller knows those of the checkpoint that it starts from."""
+        if not isinstance(choice.decisions, Mapping):
+            return choice
+        # By what is asked, and not by the place in the list: of what waits at the checkpoint, some may be decided by now.
+        here = {_asked(item): item.id for item in first.pending}
+        ids = {item.id: here[_asked(item)] for item in as_sealed(self.origin).pending if _asked(item) in here}
+        return replace(choice, decisions={ids.get(id, id): answer for id, answer in choice.decisions.items()})
+
+
+def _asked(item: PendingApproval) -> tuple[str, str, str, str]:
+    return item.path, item.call_id, item.why, item.digest
+
+
+def elsewhere(store: Store, checkpoint: Checkpoint | str, write_to: str, *, bearer: bool) -> Elsewhere:
+    """Make a branch of this id that starts at a checkpoint, without writing it.
+
+    Raises `ConfigurationError` for an id that none can have, and what `fork` raises.
+    """
+    if not isinstance(write_to, str) or not write_to:
+        raise ConfigurationError("write_to is the id of a new branch: text that is not empty")
+    write_to = findable("the id of a branch (write_to)", write_to)
+    # As `fork` does: the stored checkpoint, and one from elsewhere only if its bearer is trusted.
+    _, given = lookup.known(store, checkpoint, bearer=bearer)
+    forking.check_goes_on(given)
+    branch, begun = forking.forked(store, given, branch_id=write_to)
+    lineage = store.lineage(checkpoint_id=given.id)
+    # The log that it starts from, as one branch without parents: an entry has the same number in every branch that leads
+    # through it.
+    log = lineage.entries[: branch.parent_seq]
+    parent = replace(Branch.of(given), id=branch.parent_branch or "")
+    apart = MemoryStore(clock=store.clock, lease=store.lease)
+    apart.create(parent, Append(branch_id=parent.id, seq=0, entries=log, head=given.id), exclusive=False)
+    apart.create(branch, begun, exclusive=False)
+    return Elsewhere(apart, branch, begun, given)
