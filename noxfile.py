@@ -103,7 +103,7 @@ sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sy
 WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
 
 # The rest of the sweep is run in so many shares, a commit one of them.
-SHARES = 10
+SHARES = 20
 
 # Set where the sweep follows the tests, as in the continuous integration. Of the tests those are measured that reach all of the core,
 # and the sweep runs, in their environment and at full speed, what they have not done to the full.
