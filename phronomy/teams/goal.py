@@ -328,8 +328,9 @@ def _tiers(where: str, relax: object, nodes: Mapping[str, Needs]) -> tuple[Relax
         raise GraphError(f"{where}: relax is a list of Relaxation")
     for tier in tiers:
         rerun = texts_in(tier.rerun)
-        if rerun is None or (unknown := [name for name in rerun if name not in nodes]):
-            told = quoted_name(unknown[0]) if rerun is not None else "no names"
+        unknown = [name for name in rerun or () if name not in nodes]
+        if rerun is None or unknown:
+            told = quoted_name(unknown[0]) if unknown else "no names"
             raise GraphError(f"{where}: rerun of a Relaxation lists {told}; the nodes are {', '.join(nodes)}")
         try:
             canonical(tier.facts)
