@@ -505,6 +505,11 @@ def test_a_run_that_is_not_there_has_ended(desk: Desk) -> None:
     assert desk.driver.invoke(agent, "go").output == "done:unknown:None"
     mine = desk.agent(lambda: wait_for_first({"done": RunEnd(desk.open().branches()[-1].run_id)}))
     assert "the end of the run that waits" in desk.driver.invoke(mine, "go").output
+    forks: list[str] = []
+    gated = desk.agent(lambda: wait_for_first({"done": RunEnd(forks[0])}), gate=True)
+    fork = desk.driver.fork(gated, desk.asked(gated))
+    forks.append(fork.branch_id)
+    assert "the end of the run that waits" in desk.driver.resume(gated, fork, approved=True).output
 
 
 @tool(requires_approval=True)

@@ -188,7 +188,7 @@ class _Wait:
                 raise ConfigurationError(
                     f"{what}: {quoted_name(name)} is a Question, an ExternalEvent, a Timer or a RunEnd, not {quoted(trigger)}"
                 )
-            if isinstance(trigger, RunEnd) and trigger.run_id == asker.run_id:
+            if isinstance(trigger, RunEnd) and trigger.run_id in asker.run_ids:
                 raise ConfigurationError(f"{what}: {quoted_name(name)} waits for the end of the run that waits")
         return cls(asker, triggers, asker.key_of(key), wait_for)
 
