@@ -188,3 +188,16 @@ def test_what_cannot_be_a_debate_is_refused(make: Any, wrong: str) -> None:
     """1.5: two sides or more, and one round or more, of a number that is finite."""
     with pytest.raises(GraphError, match=wrong):
         make()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"winner": "b", "feedback": NaN}', '{"winner": "b", "score": 1e999}', '{"a":' * 70 + "1" + "}" * 70],
+    ids=["nan", "infinite", "deep"],
+)
+def test_a_verdict_that_no_record_holds_names_no_winner(said: str) -> None:
+    """1.5: the answer of a judge that cannot be read counts as none, and a resume would only read it again."""
+    panel = debate({"a": says("a", "A"), "b": says("b", "B")}, judge=says("judge", said), rounds=1)
+    result = panel.invoke("bees")
+    assert result.output == "A"
+    assert panel.state_of(result.checkpoint).winners == ("a",)

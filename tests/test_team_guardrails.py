@@ -21,6 +21,7 @@ from phronomy import (
     NodeFailed,
     Orchestrator,
     Reject,
+    Step,
     Store,
     Transform,
     guardrail,
@@ -158,6 +159,25 @@ def test_a_team_resumed_without_its_guardrails_is_refused(driver: Driver, store:
     assert paid == []
     end = {asked.pending[0].id: Reject(then="end")}
     assert driver.resume(made(**rails), asked, decisions=end).status == "rejected"
+
+
+@pytest.mark.parametrize("stage", ["input_guardrails", "output_guardrails", "tool_guardrails"])
+def test_agents_that_have_not_begun_are_not_begun_without_them(stage: str, driver: Driver, store: Store) -> None:
+    """The team notes for them what was to look at them; a fork of it does not leave that behind."""
+    heard: list[tuple[str, str]] = []
+
+    def made(**options: Any) -> Any:
+        gate = Step(driver.function(lambda text: text), requires_approval=True)
+        return sequential({"gate": gate, "one": echo("one", heard)}, name="team", store=store, **options)
+
+    guarded = made(**{stage: [MaxLength(9)]})
+    asked = driver.invoke(guarded, "go").checkpoint
+    other = driver.call(made(), "fork", asked)
+    for checkpoint in (asked, other):
+        with pytest.raises(AgentChanged, match="guardrails of 'team' were to look at"):
+            driver.resume(made(), checkpoint, approved=True)
+    assert heard == []
+    assert driver.resume(guarded, asked, approved=True).output == "one go 7"
 
 
 def test_manager_and_losers_are_looked_at_too(driver: Driver, store: Store) -> None:

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.checks import is_async, is_count
+from phronomy.foundation.checks import is_async, is_count, is_true
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable
 from phronomy.foundation.json_text import canonical
@@ -86,7 +86,7 @@ class Labels(Given):
         )
         assert self.when is not None
         try:
-            return bool(self.when(context))
+            return is_true(self.when(context))
         except Exception as error:  # what it says may quote what it looked at
             _log.error("the condition of labels of a %s raised %s", scheme.kind, type(error).__name__)
             return False
