@@ -308,7 +308,9 @@ async def later(facts: object) -> bool:
     return False
 
 
-@pytest.mark.parametrize("until", [lambda facts: later(facts), lambda facts: Neither()], ids=["awaitable", "neither"])
+@pytest.mark.parametrize(
+    "until", [lambda facts: later(dict(facts)), lambda facts: Neither()], ids=["awaitable", "neither"]
+)
 def test_an_answer_that_is_neither_true_nor_false_counts_as_false(until: Callable[[dict[str, Any]], Any]) -> None:
     """1.5: as a function that raises."""
     pattern = goal({"one": GoalNode(lambda given: 1, produces=["x"])}, until=until)
@@ -325,7 +327,7 @@ def test_a_selection_that_raises_while_it_is_read_selects_all() -> None:
         raise LookupError
 
     nodes = {name: GoalNode(lambda given: 1, produces=[name]) for name in ("x", "y")}
-    pattern = goal(nodes, until=lambda facts: len(facts) == 2, select=lambda *given: some(*given))  # type: ignore[arg-type]
+    pattern = goal(nodes, until=lambda facts: len(facts) == 2, select=lambda ready, facts: some(ready[:], facts))  # type: ignore[arg-type]
     result = pattern.invoke({})
     assert result.output["achieved"]
     assert pattern.state_of(result.checkpoint).noted["rounds"] == 1

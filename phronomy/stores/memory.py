@@ -65,6 +65,10 @@ T = TypeVar("T")
 _log = logging.getLogger("phronomy")
 
 
+_FORGOTTEN: Final = 10_000
+"""How many runs that were deleted by themselves are still refused, if somebody brings a text of one."""
+
+
 class MemoryStore(Store):
     """A store in the memory of this process. Its data end with the process. It can be used from any thread.
 
@@ -121,6 +125,10 @@ class MemoryStore(Store):
         if self._homes is None or checkpoint_id in self._mine.places:
             return self
         return self._homes.of(run_id, self)
+
+    def has_forgotten(self, run_id: str) -> bool:
+        """Whether this run has ended, and was deleted because others have ended since (`max_runs`)."""
+        return run_id in self._mine.forgotten
 
     def for_tenant(self, tenant: str) -> Self:
         # The copy shares the lock, the counters and the dictionary of books. Its tenant's name alone says which are its own.
@@ -428,6 +436,8 @@ class MemoryStore(Store):
             # be taken up by somebody else meanwhile, and then it stays.
             if run and not retention.spared(self, run, self._keep_labeled, 0):
                 self._tell_forgotten(run)
+                # Before it goes: a text of it that somebody still has may come back at any moment, with a decision that was made.
+                self._alone(self._mine.note_forgotten, run_id, _FORGOTTEN)
                 retention.take_away(self, run)
             if len(self._mine.ended) <= most:
                 return

@@ -52,12 +52,10 @@ class Rails(NamedTuple):
         """The stages for which a run began with guardrails of the team, and for which there are none now."""
         # Agents that have not begun have noted nothing of what was to look at them: the team notes it for them.
         noted = state.agent.fingerprint.get("guardrails")
-        began = noted if isinstance(noted, list) else []  # of a bearer's text, it may be anything
+        began = noted if isinstance(noted, list) else ()  # of a bearer's text, it may be anything
         return [
             f"guardrails of {state.agent.name!r} were to look at {what} of its agents, and there are none"
-            for (what, there), names in zip(
-                (("inputs", self.input), ("answers", self.output), ("calls", self.tool)), began
-            )
+            for what, there, names in zip(("inputs", "answers", "calls"), self, began, strict=False)
             if names and not there
         ]
 

@@ -292,9 +292,8 @@ class RoundRobin(Scheme):
         if not wave:
             return Going([(self.names[0], known.input)], known.input)
         value = wave[-1].output
-        if len(known.turns) == self.total or (
-            self.until is not None and called("until", lambda given: is_true(self.until(given)), value)
-        ):
+        until = self.until
+        if len(known.turns) == self.total or (until is not None and called("until", lambda: is_true(until(value)))):
             return Going(output=value)
         return Going([(self.names[len(known.turns) % len(self.names)], value)], value)
 
@@ -578,7 +577,7 @@ def _object_in(said: object) -> dict[str, object] | None:
     text = as_text(said)
     start, end = text.find("{"), text.rfind("}")
     try:
-        found = parse(text[start : end + 1]) if 0 <= start < end else None
+        found: object = parse(text[start : end + 1]) if 0 <= start < end else None
     except JsonError:
         return None
     return found if isinstance(found, dict) else None
