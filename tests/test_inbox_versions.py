@@ -507,7 +507,7 @@ def test_going_back_with_a_changed_agent_is_to_be_accepted(scene: Stepped) -> No
 
 
 def test_a_run_is_paused_and_let_go_on() -> None:
-    """DIR-A04, W14: a run that another process drives is paused at its next boundary, and nothing new starts."""
+    """W14: a run that another process drives is paused at its next boundary, and nothing new starts."""
 
     async def story() -> None:
         store = MemoryStore()
