@@ -42,7 +42,8 @@ class Labels(Given):
     A label is given to the checkpoint in which every `every`-th unit has finished; the first unit counts. Where several
     units finish together and one of them is due, the number is that of all units that have finished. `prefix` is the
     part before the colon (default: the name of the pattern). `when` is a plain function of the `LabelContext`. If it
-    returns false or raises, the checkpoint has no label; an exception is logged. Raises `ConfigurationError`.
+    returns false or raises, the checkpoint has no label; an exception is logged. Async runs call it on the event loop.
+    Raises `ConfigurationError`.
     """
 
     every: int

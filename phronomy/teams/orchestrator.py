@@ -286,7 +286,7 @@ class Orchestrator(Graph[Deps, Any]):
             raise ConfigurationError(
                 f"{self.name!r} has no {of} {quoted_name(member)}; there are {', '.join(kinds[of]) or 'none'}. Nothing was done"
             )
-        return Task(member, input, facts or {})
+        return Task(member, input, {} if facts is None else facts)
 
     # Looking
 

@@ -172,10 +172,17 @@ class PatternSpec(TeamSpec):
         if was != self.scheme.kind:
             return [f"it was {was!s:.40}, and is {self.scheme.kind}", *super().lost(state)]
         try:
-            known_of(state, self.scheme)
+            turns = known_of(state, self.scheme).turns
         except CheckpointError as error:
             return [str(error), *super().lost(state)]
-        return super().lost(state)
+        # The open steps get the next turns, in this order: with other steps in their places, nothing could follow from them.
+        due = [(call.name, self.scheme.expected(place)) for place, call in enumerate(wave_of(state), len(turns))]
+        misplaced = [
+            f"step {name} is open, where {' or '.join(wanted) or 'none'} is due"
+            for name, wanted in due
+            if name not in wanted
+        ]
+        return [*misplaced, *super().lost(state)]
 
     def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
