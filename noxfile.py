@@ -1,6 +1,6 @@
 """Each chore is a session: `nox -j 2` runs those that must pass, `nox -s tests` one, `nox -s tests -- tests/test_gate.py` a part.
 
-With `-j` those that leave a processor idle run side by side, and the tests by themselves.
+With `-j` they run side by side. The tests take longest and wait a lot, so they begin early, and the others go by meanwhile.
 """
 
 import os
@@ -103,11 +103,15 @@ sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sy
 WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
 
 # The rest of the sweep is run in so many shares, a commit one of them.
-SHARES = 10
+SHARES = 20
 
 # Set where the sweep follows the tests, as in the continuous integration. Of the tests those are measured that reach all of the core,
 # and the sweep runs, in their environment and at full speed, what they have not done to the full.
 FOLLOWED = "PHRONOMY_SWEEP_FOLLOWS" in os.environ
+
+# Those that run where none is named, in this order: the continuous integration runs the other three beside the tests as well.
+MUST_PASS = ("lint", "tests", "types", "docs", "smoke")
+nox.options.sessions = [*MUST_PASS, *(("beside", "mcp", "browser") if FOLLOWED else ())]
 
 # What each way through the demo must say.
 DEMO = {"--yes": "approved", "--no": "rejected"}
@@ -189,7 +193,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "docs/build.py", str(Path(session.create_tmp()).resolve() / "site"))
 
 
-@nox.session
+@nox.session(allow_parallel=True)
 def tests(session: nox.Session) -> None:
     """Run the tests: each once for each of its values, going round the drivers and stores."""
     install_tests(session)
@@ -280,7 +284,7 @@ def browser(session: nox.Session) -> None:
         session.run("python", "tests/browser/declaration.py")
         return
     workers = f"--numprocesses={min(os.cpu_count() or 1, 4)}"
-    session.run("pytest", *(session.posargs or ["tests/browser", workers, "--timeout=120", "--durations=5"]))
+    session.run("pytest", *(session.posargs or ["tests/browser", workers, "--timeout=300", "--durations=5"]))
     session.log(f"the browser tests took {time.monotonic() - started:.0f} s")
 
 

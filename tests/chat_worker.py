@@ -1,13 +1,12 @@
-"""One process of approvals in a chat app: `python chat_worker.py STORE EFFECTS CHANNEL AT PLACE WHAT`.
+"""One process of approvals in a chat app. It is forked from one that has only imported this file, which takes seconds.
 
-It asks, takes a click, or carries out. CHANNEL is the name of a channel, AT is where its fake listens, and PLACE is where it asks.
-
-Each may be killed where the last word of the command says, by a signal that no process can handle.
+It asks, takes a click, or carries out. Each may be killed where the last argument says, by a signal that no process can handle.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import signal
@@ -86,8 +85,15 @@ def answered(approvals: ChatApprovals, path: str, headers: dict[str, str], body:
     return Response(status=found.status_code)
 
 
+def forked(given: str, said: Path, *arguments: str) -> None:
+    """What the process does, with what it is given as its input, and with a file for all that it says."""
+    sys.stdin, sys.stdout = io.StringIO(given), said.open("w")
+    sys.stderr = sys.stdout
+    main(*arguments)
+
+
 def main(url: str, effects: str, name: str, at: str, to: str, what: str, place: str = "") -> None:
-    """Do one thing."""
+    """Do one thing: for the channel of this name, whose fake listens there, in the place of it to which requests go."""
     store = open_store(url)
     channel = channel_of(name, at)
     if place == "posted":
@@ -121,7 +127,3 @@ def main(url: str, effects: str, name: str, at: str, to: str, what: str, place: 
         # As often as it takes: a place takes one message in some seconds, and the process before may have sent one just now.
         while (due := approvals.outbox.run_once().due) is not None:
             time.sleep(max(due - store.clock(), 0.0))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

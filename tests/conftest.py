@@ -193,12 +193,18 @@ def own_postgres() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def fresh_fork_server() -> None:
-    """The next process to be forked begins a new server, which has imported what the test's processes need.
+def fresh_fork_server(request: pytest.FixtureRequest) -> None:
+    """The next process to be forked comes from a new server, which has imported what the test's processes need: `FORKED` names files.
 
-    One that runs already has imported what the first test needed: each process would import the rest for itself.
+    One that runs already has imported what the first test needed: each process would import the rest for itself. On Python 3.11
+    a server does not look where these tests are, and passes in silence over what it does not find.
     """
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    if (forked := getattr(request.module, "FORKED", None)) is not None:
+        forkserver.set_forkserver_preload(forked)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+            forkserver.ensure_running()
 
 
 @pytest.fixture(params=DRIVERS, ids=str)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
+import multiprocessing
+import signal
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,13 +16,15 @@ from typing import Any
 
 import pytest
 from chat_scenes import PLATFORMS, RITA, approvals_of, with_people
+from chat_worker import forked
+from drivers import PATIENCE
 from places import Place, place_of
 
 from phronomy.testing.chat import Clock, Platform, Sent, Shown
 
-pytestmark = pytest.mark.unmeasured
+pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server")]
 
-WORKER = Path(__file__).parent / "chat_worker.py"
+FORKED = ["chat_worker"]
 
 
 class Real(Clock):
@@ -50,8 +53,9 @@ class Desk:
     """The processes of a desk, on one database and one platform."""
 
     def __init__(self, place: Place, platform: Platform) -> None:
-        self.url, self._effects = place.url, place.folder / "effects"
+        self.url, self._folder, self._effects = place.url, place.folder, place.folder / "effects"
         self.platform = platform
+        self._context = multiprocessing.get_context("forkserver")
         self.store = with_people(place.open(), platform)
         approvals_of(self.store, platform)  # for what clients ask by themselves
 
@@ -78,10 +82,13 @@ class Desk:
         if sent is not None:
             body = base64.b64encode(sent.body).decode()
             given = json.dumps({"path": sent.path, "headers": dict(sent.headers), "body": body})
-        command = [sys.executable, str(WORKER), self.url, str(self._effects), self.name, self.at, self.platform.place]
-        done = subprocess.run([*command, *what], input=given, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == (-9 if killed else 0), done.stderr
-        return done.stdout.strip()
+        said = self._folder / f"said-{uuid.uuid4().hex}"
+        options = (self.url, str(self._effects), self.name, self.at, self.platform.place)
+        process = self._context.Process(target=forked, args=(given, said, *options, *what))
+        process.start()
+        process.join(PATIENCE)
+        assert process.exitcode == (-signal.SIGKILL if killed else 0), said.read_text()
+        return said.read_text().strip()
 
     @property
     def shown(self) -> Shown:

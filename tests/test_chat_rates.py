@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from chat_scenes import PLATFORMS, RITA, approvals_of, asked, desk, emptied, with_people
+from selection import scaled
 
 from phronomy import MemoryStore
 from phronomy.chat import Pace
 from phronomy.chat.channel import Work
 from phronomy.testing.chat import Clock
 
-COUNT = 500
+COUNT = scaled(100, sweep=500)
+"""So many requests wait. By default 500 do in `test_chat_outbox`, on one platform: the time goes by the square of them."""
 
 REQUESTS: dict[str, Callable[[Any], int]] = {
     "slack": lambda fake: len(fake.calls),
@@ -29,9 +31,9 @@ REQUESTS: dict[str, Callable[[Any], int]] = {
 """How many requests have come to a platform, also those that it has refused."""
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_500_requests_are_posted_at_the_pace_of_the_platform_each_once(
+def test_many_requests_are_posted_at_the_pace_of_the_platform_each_once(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()

@@ -37,6 +37,8 @@ from phronomy.stores.rows import Append, Branch, Claim, Entry, Lineage
 
 pytestmark = pytest.mark.unmeasured
 
+FORKED = ["test_graph_properties"]
+
 HOUR = 3600.0
 
 MAX_EFFECTS = 80
@@ -365,9 +367,7 @@ def live(folder: str, seed: int, driver: Driver, kill_at: int | None, later: flo
 
 @pytest.fixture(scope="module")
 def processes() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["test_graph_properties"])
-    return context
+    return multiprocessing.get_context("forkserver")
 
 
 @pytest.mark.few(1)

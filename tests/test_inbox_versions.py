@@ -352,7 +352,7 @@ def test_an_answer_that_guardrails_hold_back_is_not_shown(scene: Stepped) -> Non
 
 
 def test_a_run_is_stepped_from_breakpoint_to_breakpoint_on_the_pages(scene: Stepped) -> None:
-    """U6, U10 of the source systems: a step, and edits, at breakpoints that wait in the store; DIR-A09: once, and typed."""
+    """U6: steps from stop to stop; DIR-A09: a stop that is gone is refused, and nothing happens."""
     at = scene.begin()
     pages = scene.pages()
     item = at.pending[0]

@@ -15,7 +15,7 @@ from key_values import Values
 from store_scenes import asked, begin, bodies, note, row, told
 
 from phronomy import Agent, KeyValueStore, SQLiteStore, StoreError, open_store, tool
-from phronomy.stores import Append, Behind, Claim, Document
+from phronomy.stores import Append, AuditFilter, Behind, Claim, Document
 from phronomy.stores.key_value import books, tree
 from phronomy.stores.key_value.tree import Node, Rewriting, Tree
 from phronomy.testing import ScriptedModel, call
@@ -50,10 +50,11 @@ CHANGE = Append(
 )
 
 
-def everything(kv: Values) -> tuple[str, Any, Any]:
+def everything(kv: Values) -> tuple[str, list[str], list[str], list[str]]:
     """What another process finds."""
     store = KeyValueStore(kv, clock=lambda: 1000.0)
-    return rows(store), [*map(repr, store.audit())], store.child_ids("b1-0")
+    trail = [*map(repr, store.select_audit(AuditFilter()))]
+    return rows(store), trail, store.child_ids("b1-0"), bodies(store, "b1")
 
 
 def reached(kv: Values) -> set[str]:
@@ -72,7 +73,7 @@ def reached(kv: Values) -> set[str]:
 
 
 def test_a_step_is_one_read_and_one_compare_and_set() -> None:
-    """The cost that the page on stores names: the latest changes are in the root."""
+    """E5, and the cost that the page on stores names: the latest changes are in the root."""
     kv = Values()
     store = filled(kv)
     kv.calls.clear()
@@ -237,7 +238,7 @@ def test_a_fault_at_any_call_leaves_all_of_a_write_or_nothing(small: None, when:
         if not written:
             assert found == before
             KeyValueStore(copy, clock=lambda: 1000.0).append(CHANGE)
-            assert everything(copy)[0].count("a note that is long enough") == 1
+            assert everything(copy)[3] == [entry.body for entry in CHANGE.entries]
     lost = ("compare_and_set", when == "before", when == "after")
     assert {lost, ("get", True, False), ("set", True, False), ("delete", False, True)} == outcomes
 

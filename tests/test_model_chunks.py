@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from selection import scaled
 
 from phronomy.errors import ModelConnectionError, ModelError
 from phronomy.models import ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
@@ -140,7 +141,7 @@ def test_details_of_reasoning_are_told_apart_by_index_type_and_id() -> None:
 
 
 def test_many_entries_of_a_list_take_no_longer_each() -> None:
-    found = [{"type": "reasoning.text", "text": "a", "index": number} for number in range(20_000)]
+    found = [{"type": "reasoning.text", "text": "a", "index": number} for number in range(scaled(2_000, sweep=20_000))]
     _, reply = assembled(*(chunk(reasoning_details=[each]) for each in found), chunk("stop", content="x"))
     assert reply.message.provider["reasoning_details"] == found
 

@@ -137,7 +137,7 @@ def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) 
 def scope_refusal(state: Checkpoint, tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:
     """What the trail says of a call of a tool that is not there for the run, because the run lacks these scopes."""
     reason = f"the run does not have {', '.join(missing)}"
-    facts = _place(state) | {"agent": state.speaker, "path": state.path, "tool_name": tool_name}
+    facts: dict[str, Any] = {**_place(state), "agent": state.speaker, "path": state.path, "tool_name": tool_name}
     return AuditRecord(**facts, at=at, kind="reject", channel=SCOPES, reason=reason)
 
 

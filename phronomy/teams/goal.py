@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import Unpack
 
@@ -82,7 +82,7 @@ class Goal(Scheme):
     """Runs in each round the nodes whose facts are known, and that have not run with these facts."""
 
     kind = "goal"
-    unit = "round"
+    unit: ClassVar[str | None] = "round"
     nodes: Mapping[str, Needs]
     until: Condition
     satisfaction: Condition | None = None
@@ -333,8 +333,9 @@ def _tiers(where: str, relax: object, nodes: Mapping[str, Needs]) -> tuple[Relax
         raise GraphError(f"{where}: relax is a list of Relaxation")
     for tier in tiers:
         rerun = texts_in(tier.rerun)
-        if rerun is None or (unknown := [name for name in rerun if name not in nodes]):
-            told = quoted_name(unknown[0]) if rerun is not None else "no names"
+        unknown = [name for name in rerun or () if name not in nodes]
+        if rerun is None or unknown:
+            told = quoted_name(unknown[0]) if unknown else "no names"
             raise GraphError(f"{where}: rerun of a Relaxation lists {told}; the nodes are {', '.join(nodes)}")
         try:
             canonical(tier.facts)

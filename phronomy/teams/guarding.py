@@ -63,7 +63,10 @@ class Rails(NamedTuple):
         """The nodes, with these guardrails over the runs inside them."""
         if not any(self):
             return dict(nodes)
-        return {name: _inner_guarded(node, self) if isinstance(node, Inside) else node for name, node in nodes.items()}
+        found: dict[str, Any] = {}
+        for name, node in nodes.items():
+            found[name] = _inner_guarded(node, self) if isinstance(node, Inside) else node
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from phronomy.workers import Worker
 
 T = TypeVar("T")
 
-SOON = 10_000
+SOON = 30_000
 """Milliseconds in which a page shows what it must."""
 
 STEP = 1_000

@@ -305,7 +305,8 @@ async def compare(visit: Visit) -> Response:
 
 
 def _grouped(items: list[DifferenceOf]) -> list[tuple[DifferenceKind, list[DifferenceOf]]]:
-    return [(kind, [*those]) for kind, those in groupby(items, key=lambda each: each.kind)]
+    groups: list[list[DifferenceOf]] = [[*those] for _, those in groupby(items, key=lambda each: each.kind)]
+    return [(those[0].kind, those) for those in groups]
 
 
 VERSIONS: Final = (
