@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from phronomy.errors import StoreError
-from phronomy.foundation.quoting import quoted
+from phronomy.errors import CheckpointUntrusted, StoreError
+from phronomy.foundation.quoting import quoted, quoted_id
 from phronomy.stores.alone import Alone
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived import retention
@@ -126,9 +126,14 @@ class MemoryStore(Store):
             return self
         return self._homes.of(run_id, self)
 
-    def has_forgotten(self, run_id: str) -> bool:
-        """Whether this run has ended, and was deleted because others have ended since (`max_runs`)."""
-        return run_id in self._mine.forgotten
+    def refuse_forgotten(self, run_id: str, checkpoint_id: str) -> None:
+        """Refuse the text of a run that was deleted because others have ended since. Raises `CheckpointUntrusted`."""
+        if run_id in self._mine.forgotten:
+            raise CheckpointUntrusted(
+                f"run {quoted_id(run_id)} of checkpoint {quoted_id(checkpoint_id)} has ended, and the memory store has deleted it:"
+                " it is not begun again from its text. To keep it longer, pass max_runs, or use a store with a database",
+                checkpoint_id=checkpoint_id,
+            ) from None
 
     def for_tenant(self, tenant: str) -> Self:
         # The copy shares the lock, the counters and the dictionary of books. Its tenant's name alone says which are its own.

@@ -287,12 +287,8 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
     try:
         branch, stored = store.whole(given.id)
     except CheckpointNotFound:
-        if isinstance(store, MemoryStore) and store.has_forgotten(given.run_id):
-            raise CheckpointUntrusted(
-                f"run {quoted_id(given.run_id)} of checkpoint {quoted_id(given.id)} has ended, and the memory store has deleted it:"
-                " it is not begun again from its text. To keep it longer, pass max_runs, or use a store with a database",
-                checkpoint_id=given.id,
-            ) from None
+        if isinstance(store, MemoryStore):
+            store.refuse_forgotten(given.run_id, given.id)
         if bearer:
             return None
         raise CheckpointUntrusted(
