@@ -13,7 +13,9 @@ from pydantic import BaseModel
 from phronomy import (
     Agent,
     AgentChanged,
+    Approve,
     AsyncRequired,
+    Breakpoint,
     ConfigurationError,
     GraphError,
     Guardrail,
@@ -178,6 +180,18 @@ def test_agents_that_have_not_begun_are_not_begun_without_them(stage: str, drive
             driver.resume(made(), checkpoint, approved=True)
     assert heard == []
     assert driver.resume(guarded, asked, approved=True).output == "one go 7"
+
+
+def test_the_input_of_a_step_is_edited_before_its_agent_is_looked_at(driver: Driver, store: Store) -> None:
+    """A step is no call of a tool: its edited input is looked at as what the agent is asked."""
+    heard: list[tuple[str, str]] = []
+    rails: Any = {"input_guardrails": [DIGITS], "tool_guardrails": [DIGITS]}
+    team = sequential(echo("one", heard), store=store, **rails)
+    stop = driver.invoke(team, "go", breakpoints=[Breakpoint("pre_pattern_step")]).checkpoint
+    edit = {stop.pending[0].id: Approve(args={"arg": "card 4111"})}
+    assert driver.resume(team, stop, decisions=edit).output == "one card # 7"
+    without = sequential(echo("one", heard), store=store)
+    assert without.drift(stop).compatible == ("the guardrails of the team changed",)
 
 
 def test_manager_and_losers_are_looked_at_too(driver: Driver, store: Store) -> None:

@@ -51,7 +51,7 @@ class Rails(NamedTuple):
     def missed_in(self, state: Checkpoint) -> list[str]:
         """The stages for which a run began with guardrails of the team, and for which there are none now."""
         # Agents that have not begun have noted nothing of what was to look at them: the team notes it for them.
-        noted = state.agent.fingerprint.get("guardrails")
+        noted = state.agent.fingerprint.get("team_guardrails")
         began = noted if isinstance(noted, list) else ()  # of a bearer's text, it may be anything
         return [
             f"guardrails of {state.agent.name!r} were to look at {what} of its agents, and there are none"
@@ -84,7 +84,7 @@ class TeamSpec(GraphSpec):
     def _guarded_ref(self) -> AgentRef:
         if not any(self.rails):
             return self._ref
-        facts = {**self._ref.fingerprint, "guardrails": [[item.name for item in some] for some in self.rails]}
+        facts = {**self._ref.fingerprint, "team_guardrails": [[item.name for item in some] for some in self.rails]}
         return AgentRef(name=self.name, fingerprint=facts)
 
     def lost(self, state: Checkpoint) -> list[str]:
