@@ -64,7 +64,7 @@ def test_three_levels_that_each_stop_come_to_the_same_end(driver: Driver) -> Non
     """E33: streamed or not, sync or async, each level asks for itself, and again in the next round."""
 
     def asks(name: str) -> Any:
-        return driver.function(lambda state: {"log": [f"{name} {interrupt(name, key=name)}"]})
+        return driver.function(lambda state: {"log": [f"{name} {interrupt(name)} {interrupt(f'{name} again')}"]})
 
     def level(name: str, inner: Any = None) -> Any:
         graph = StateGraph(Log, name=name).add_node("ask", asks(name)).add_edge(START, "ask")
@@ -78,8 +78,9 @@ def test_three_levels_that_each_stop_come_to_the_same_end(driver: Driver) -> Non
         (item,) = result.checkpoint.pending
         asked.append(item.args["payload"])
         result = driver.resume(made, result.checkpoint, decisions={item.id: Respond(content="yes")})
-    assert (asked, result.status) == (["outer", "middle", "inner"], "completed")
-    assert result.output.log == ["outer yes", "middle yes", "inner yes"]
+    levels = ["outer", "middle", "inner"]
+    assert asked == [question for name in levels for question in (name, f"{name} again")]
+    assert (result.status, result.output.log) == ("completed", [f"{name} yes yes" for name in levels])
 
 
 class Lossy(MemoryStore):

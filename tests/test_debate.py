@@ -15,7 +15,7 @@ from pattern_scenes import hears, kinds, says
 from pydantic import BaseModel
 from stop_scenes import EVERY
 
-from phronomy import Approve, Breakpoint, GraphError, NodeFailed, Pattern, Skip, Step, Store, debate
+from phronomy import AgentChanged, Approve, Breakpoint, GraphError, NodeFailed, Pattern, Skip, Step, Store, debate
 
 
 @pytest.fixture(params=EVERY, ids=str)
@@ -188,3 +188,31 @@ def test_what_cannot_be_a_debate_is_refused(make: Any, wrong: str) -> None:
     """1.5: two sides or more, and one round or more, of a number that is finite."""
     with pytest.raises(GraphError, match=wrong):
         make()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['{"winner": "b", "feedback": NaN}', '{"winner": "b", "score": 1e999}', '{"a":' * 70 + "1" + "}" * 70],
+    ids=["nan", "infinite", "deep"],
+)
+def test_a_verdict_that_no_record_holds_names_no_winner(said: str) -> None:
+    """1.5: the answer of a judge that cannot be read counts as none, and a resume would only read it again."""
+    panel = debate({"a": says("a", "A"), "b": says("b", "B")}, judge=says("judge", said), rounds=1)
+    result = panel.invoke("bees")
+    assert result.output == "A"
+    assert panel.state_of(result.checkpoint).winners == ("a",)
+
+
+def test_a_side_that_was_added_is_drift_before_anything_is_decided(driver: Driver, store: Store) -> None:
+    """D48: the judge that waits would get the place of the new side, and nothing could follow from it."""
+    heard: Heard = []
+
+    def made(*names: str) -> Pattern[Any]:
+        judge = Step(judging(lambda value: {"winner": "b"}, heard, driver), requires_approval=True)
+        return debate(*(side(name, heard, driver) for name in names), judge=judge, rounds=1, name="d", store=store)
+
+    asked = driver.invoke(made("a", "b"), "go").checkpoint
+    with pytest.raises(AgentChanged, match="step judge is open, where c is due"):
+        driver.resume(made("a", "b", "c"), asked, approved=True)
+    assert "judge" not in [name for name, _ in heard]
+    assert driver.resume(made("a", "b"), asked, approved=True).output == "b1"

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -617,8 +618,10 @@ def test_work_inside_work_stops_too(driver: Driver, store: Store) -> None:
     assert (stood, result.output.log) == (["pre_node", *points], ["done"])
 
 
-def test_a_pause_is_no_work(driver: Driver, store: Store) -> None:
+def test_a_pause_is_no_work(driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """W10: no time of the run, and no place of another's, is used while one waits."""
+    hours = [0]
+    monkeypatch.setattr("phronomy.engine.clock.monotonic", lambda: time.monotonic() + 3600 * hours[0])
     hold, arrivals = holding()
     agent = desk(store, limits=Limits(seconds=30), max_parallel=1)
     begun = datetime.now(UTC)
@@ -626,6 +629,7 @@ def test_a_pause_is_no_work(driver: Driver, store: Store) -> None:
         hit = arrivals.next()
         second = driver.invoke(agent, "go", breakpoints=[Breakpoint("tool")])
         assert stops_of(second) == ["pre_tool_call"]
+        hours[0] += 1
         hold.resume_breakpoint(hit.id)
         result = waits.result(PATIENCE)
     assert result.output == "done"

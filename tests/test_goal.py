@@ -5,7 +5,7 @@ Ids in docstrings are of Directive's behaviours (section 1.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -294,3 +294,40 @@ def test_a_model_that_is_down_is_a_failure_like_any_other(driver: Driver, store:
     agent: Agent[Any, Any] = Agent(name="a", model=ScriptedModel([ModelConnectionError("down"), "up"]))
     pattern = goal({"a": GoalNode(agent, produces=["a"])}, until=lambda facts: "a" in facts, store=store)
     assert driver.invoke(pattern, {}).output["facts"] == {"a": "up"}
+
+
+class Neither:
+    """An answer that is neither true nor false."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("ambiguous")
+
+
+async def later(facts: object) -> bool:
+    """A predicate that has to be awaited: what it returns would always count as true."""
+    return False
+
+
+@pytest.mark.parametrize(
+    "until", [lambda facts: later(dict(facts)), lambda facts: Neither()], ids=["awaitable", "neither"]
+)
+def test_an_answer_that_is_neither_true_nor_false_counts_as_false(until: Callable[[dict[str, Any]], Any]) -> None:
+    """1.5: as a function that raises."""
+    pattern = goal({"one": GoalNode(lambda given: 1, produces=["x"])}, until=until)
+    result = pattern.invoke({})
+    assert not result.output["achieved"]
+    assert pattern.state_of(result.checkpoint).noted["raised"].keys() == {"until"}
+
+
+def test_a_selection_that_raises_while_it_is_read_selects_all() -> None:
+    """1.5: `select` may return a generator."""
+
+    def some(ready: list[str], facts: dict[str, Any]) -> Iterator[str]:
+        yield ready[0]
+        raise LookupError
+
+    nodes = {name: GoalNode(lambda given: 1, produces=[name]) for name in ("x", "y")}
+    pattern = goal(nodes, until=lambda facts: len(facts) == 2, select=lambda ready, facts: some(ready[:], facts))  # type: ignore[arg-type]
+    result = pattern.invoke({})
+    assert result.output["achieved"]
+    assert pattern.state_of(result.checkpoint).noted["rounds"] == 1

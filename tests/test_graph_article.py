@@ -612,7 +612,7 @@ def test_the_settings_are_read(desk: Works) -> None:
 
 
 def test_a_map_goes_on_while_one_of_it_waits(desk: Works) -> None:
-    """CMP-A01, CMP-A04: single runs side by side; one asks, the others are kept, and the reduction is made once, of all."""
+    """CMP-A01: single runs side by side; one asks, the others are kept, and the reduction is made once, of all."""
 
     def task(item: Any) -> Any:
         desk.done.append(f"item {item}")

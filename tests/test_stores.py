@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from phronomy import Agent, Approve, tool
-from phronomy.errors import CheckpointNotFound, StoreError
+from phronomy.errors import CheckpointNotFound, CheckpointUntrusted, StoreError
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, PendingFilter, SQLiteStore, Store
 from phronomy.testing import ScriptedModel, call
 
@@ -88,8 +88,8 @@ def pay(amount: float) -> str:
     return f"paid {amount}"
 
 
-def clerk(store: Store, *script: Any) -> Agent[Any, Any]:
-    return Agent(name="clerk", model=ScriptedModel(script), tools=[pay], store=store)
+def clerk(store: Store, *script: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(name="clerk", model=ScriptedModel(script), tools=[pay], store=store, **options)
 
 
 def paid(store: Store, **options: Any) -> str:
@@ -111,7 +111,9 @@ def test_what_is_taken_away_leaves_nothing_in_memory() -> None:
         run_id = paid(store, thread_id=thread, label="gold")
         fork = clerk(store, "x").fork(store.list(run_id=run_id)[1].id)
         clerk(store, "x").cancel(fork)
-    assert min(size for name, size in sizes(store).items() if name not in ("waiting", "order", "handed")) > 0
+    assert (
+        min(size for name, size in sizes(store).items() if name not in ("waiting", "order", "handed", "forgotten")) > 0
+    )
     assert store.clear() > 0
     assert set(sizes(store).values()) == {0}
     waits = clerk(store, call("pay", {"amount": 5.0})).invoke("Pay", thread_id="t").run_id
@@ -180,6 +182,21 @@ def test_a_run_with_a_fork_that_waits_stays_until_that_has_ended() -> None:
     assert {branch.id for branch in store.branches()} == {asked.run_id, fork.branch_id}
     newest = paid(store)
     assert [branch.id for branch in store.branches()] == [newest]
+
+
+def test_a_text_of_a_run_that_was_let_go_is_accepted_from_nobody() -> None:
+    """Law 3: the decision in it counted, and nobody knows that any more but the store that deleted the run."""
+    store = MemoryStore(max_runs=1)
+    agent = clerk(store, call("pay", {"amount": 5.0}), "Paid.", trust="bearer")
+    asked = agent.invoke("Pay").checkpoint
+    agent.resume(asked, approved=True)
+    for _ in range(2):
+        paid(store)
+    with pytest.raises(CheckpointUntrusted, match="has ended, and the memory store has deleted it"):
+        agent.resume(asked, approved=True)
+    with pytest.raises(CheckpointUntrusted):
+        agent.fork(asked)
+    assert clerk(MemoryStore(), "Paid.", trust="bearer").resume(asked, approved=True).output == "Paid."
 
 
 def test_that_a_conversation_was_forgotten_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,9 @@ from pydantic import BaseModel
 from phronomy import (
     Agent,
     AgentChanged,
+    Approve,
     AsyncRequired,
+    Breakpoint,
     ConfigurationError,
     GraphError,
     Guardrail,
@@ -21,6 +23,7 @@ from phronomy import (
     NodeFailed,
     Orchestrator,
     Reject,
+    Step,
     Store,
     Transform,
     guardrail,
@@ -158,6 +161,37 @@ def test_a_team_resumed_without_its_guardrails_is_refused(driver: Driver, store:
     assert paid == []
     end = {asked.pending[0].id: Reject(then="end")}
     assert driver.resume(made(**rails), asked, decisions=end).status == "rejected"
+
+
+@pytest.mark.parametrize("stage", ["input_guardrails", "output_guardrails", "tool_guardrails"])
+def test_agents_that_have_not_begun_are_not_begun_without_them(stage: str, driver: Driver, store: Store) -> None:
+    """The team notes for them what was to look at them; a fork of it does not leave that behind."""
+    heard: list[tuple[str, str]] = []
+
+    def made(**options: Any) -> Any:
+        gate = Step(driver.function(lambda text: text), requires_approval=True)
+        return sequential({"gate": gate, "one": echo("one", heard)}, name="team", store=store, **options)
+
+    guarded = made(**{stage: [MaxLength(9)]})
+    asked = driver.invoke(guarded, "go").checkpoint
+    other = driver.call(made(), "fork", asked)
+    for checkpoint in (asked, other):
+        with pytest.raises(AgentChanged, match="guardrails of 'team' were to look at"):
+            driver.resume(made(), checkpoint, approved=True)
+    assert heard == []
+    assert driver.resume(guarded, asked, approved=True).output == "one go 7"
+
+
+def test_the_input_of_a_step_is_edited_before_its_agent_is_looked_at(driver: Driver, store: Store) -> None:
+    """A step is no call of a tool: its edited input is looked at as what the agent is asked."""
+    heard: list[tuple[str, str]] = []
+    rails: Any = {"input_guardrails": [DIGITS], "tool_guardrails": [DIGITS]}
+    team = sequential(echo("one", heard), store=store, **rails)
+    stop = driver.invoke(team, "go", breakpoints=[Breakpoint("pre_pattern_step")]).checkpoint
+    edit = {stop.pending[0].id: Approve(args={"arg": "card 4111"})}
+    assert driver.resume(team, stop, decisions=edit).output == "one card # 7"
+    without = sequential(echo("one", heard), store=store)
+    assert without.drift(stop).compatible == ("the guardrails of the team changed",)
 
 
 def test_manager_and_losers_are_looked_at_too(driver: Driver, store: Store) -> None:

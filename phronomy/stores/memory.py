@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from phronomy.errors import StoreError
-from phronomy.foundation.quoting import quoted
+from phronomy.errors import CheckpointUntrusted, StoreError
+from phronomy.foundation.quoting import quoted, quoted_id
 from phronomy.stores.alone import Alone
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived import retention
@@ -63,6 +63,10 @@ from phronomy.stores.storeless_runs import HOMES, Homes
 T = TypeVar("T")
 
 _log = logging.getLogger("phronomy")
+
+
+_FORGOTTEN: Final = 10_000
+"""How many runs that were deleted by themselves are still refused, if somebody brings a text of one."""
 
 
 class MemoryStore(Store):
@@ -121,6 +125,15 @@ class MemoryStore(Store):
         if self._homes is None or checkpoint_id in self._mine.places:
             return self
         return self._homes.of(run_id, self)
+
+    def refuse_forgotten(self, run_id: str, checkpoint_id: str) -> None:
+        """Refuse the text of a run that was deleted because others have ended since. Raises `CheckpointUntrusted`."""
+        if run_id in self._mine.forgotten:
+            raise CheckpointUntrusted(
+                f"run {quoted_id(run_id)} of checkpoint {quoted_id(checkpoint_id)} has ended, and the memory store has deleted it:"
+                " it is not begun again from its text. To keep it longer, pass max_runs, or use a store with a database",
+                checkpoint_id=checkpoint_id,
+            ) from None
 
     def for_tenant(self, tenant: str) -> Self:
         # The copy shares the lock, the counters and the dictionary of books. Its tenant's name alone says which are its own.
@@ -428,6 +441,8 @@ class MemoryStore(Store):
             # be taken up by somebody else meanwhile, and then it stays.
             if run and not retention.spared(self, run, self._keep_labeled, 0):
                 self._tell_forgotten(run)
+                # Before it goes: a text of it that somebody still has may come back at any moment, with a decision that was made.
+                self._alone(self._mine.note_forgotten, run_id, _FORGOTTEN)
                 retention.take_away(self, run)
             if len(self._mine.ended) <= most:
                 return

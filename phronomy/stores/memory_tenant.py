@@ -90,6 +90,8 @@ class Books:
         self.runs: dict[str, dict[str, None]] = {}
         # Runs that have ended, in the order in which they did. A run that goes on again may still stand here.
         self.ended: dict[str, None] = {}
+        # Runs that were deleted because others have ended since, the last of them last: their texts are accepted from nobody.
+        self.forgotten: dict[str, None] = {}
         # Branches in which something was left for a worker: a worker asks for them every second, however many runs there are.
         self.handed: dict[str, None] = {}
         # Pending approvals by number, and for each facet their places, sorted by time: a page of ten thousand requests
@@ -263,6 +265,12 @@ class Books:
         """Note that a run has ended last."""
         self.ended.pop(run_id, None)
         self.ended[run_id] = None
+
+    def note_forgotten(self, run_id: str, most: int) -> None:
+        """Note that a run goes since others have ended, and drop the oldest such notes above `most`."""
+        self.forgotten[run_id] = None
+        while len(self.forgotten) > most:
+            del self.forgotten[next(iter(self.forgotten))]
 
     def forget(self, line: Line) -> None:
         """Take a branch that is gone out of the indexes."""

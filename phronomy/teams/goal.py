@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from phronomy.errors import GraphError
 from phronomy.foundation import spelling
-from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout, texts_in
+from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout, is_true, texts_in
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, canonical
 from phronomy.foundation.quoting import quoted_name
@@ -160,9 +160,9 @@ class Goal(Scheme):
     def _weighed(self, known: Known, noted: dict[str, Any]) -> Facts:
         """The facts, after noting whether the goal is achieved, and how far. A function that raises has said no."""
         facts = self.facts(known)
-        noted["achieved"] = bool(_asked("until", noted, self.until, _copy(facts)))
-        if self.satisfaction is not None:
-            value = _asked("satisfaction", noted, self.satisfaction, _copy(facts))
+        noted["achieved"] = _asked("until", noted, lambda: is_true(self.until(_copy(facts)))) is True
+        if (satisfaction := self.satisfaction) is not None:
+            value = _asked("satisfaction", noted, lambda: satisfaction(_copy(facts)))
             noted["satisfaction"] = min(max(float(value), 0.0), 1.0) if is_number(value) else 0.0
         else:
             wanted = {name for node in self.nodes.values() for name in node.produces}
@@ -203,10 +203,10 @@ class Goal(Scheme):
 
     def _selected(self, ready: list[str], facts: Facts, noted: dict[str, Any]) -> list[str]:
         """The nodes that run now: those that are selected, or all that are ready if that is none of them."""
-        if self.select is None:
+        if (select := self.select) is None:
             return ready
-        said = _asked("select", noted, self.select, list(ready), _copy(facts))
-        chosen = {said} if isinstance(said, str) else set(texts_in(said) or ())
+        said = _asked("select", noted, lambda: _names_in(select(list(ready), _copy(facts))))
+        chosen = set(texts_in(said) or ())
         return [name for name in ready if name in chosen] or ready
 
     def _relax(self, tier: Relaxation, known: Known, noted: dict[str, Any]) -> None:
@@ -226,10 +226,15 @@ class Goal(Scheme):
         yield from ((name, END, "achieved", True) for name in self.names)
 
 
-def _asked(what: str, noted: dict[str, Any], function: Callable[..., object], *given: object) -> object:
+def _names_in(said: object) -> tuple[str, ...]:
+    """The names that were selected, read while an exception of the user's iterator is still caught."""
+    return (said,) if isinstance(said, str) else texts_in(said) or ()
+
+
+def _asked(what: str, noted: dict[str, Any], function: Callable[[], object]) -> object:
     """What a function of the user's says; None if it raises, which is noted."""
     try:
-        return function(*given)
+        return function()
     except Exception as error:
         noted["raised"] = {**noted["raised"], what: type(error).__name__}
         return None

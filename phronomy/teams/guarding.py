@@ -9,10 +9,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from phronomy.agents.spec import AgentSpec, joined
 from phronomy.engine.spec import Spec
+from phronomy.foundation.cached_property import cached
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.graph.flow.graph import GraphOptions
 from phronomy.graph.flow.node import Inside
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.guardrails.guardrail import Guardrail, as_guardrails
+from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.runs.as_tool import AgentTool
 from phronomy.tools.tool import Tool
 
@@ -45,6 +48,17 @@ class Rails(NamedTuple):
         """The guardrails in the options of a team, out of which they are taken. Raises `ConfigurationError`."""
         return cls(*(as_guardrails(option, options.pop(option, ())) for option in GUARDRAILS))
 
+    def missed_in(self, state: Checkpoint) -> list[str]:
+        """The stages for which a run began with guardrails of the team, and for which there are none now."""
+        # Agents that have not begun have noted nothing of what was to look at them: the team notes it for them.
+        noted = state.agent.fingerprint.get("team_guardrails")
+        began = noted if isinstance(noted, list) else ()  # of a bearer's text, it may be anything
+        return [
+            f"guardrails of {state.agent.name!r} were to look at {what} of its agents, and there are none"
+            for what, there, names in zip(("inputs", "answers", "calls"), self, began, strict=False)
+            if names and not there
+        ]
+
     def over(self, nodes: Mapping[str, N]) -> dict[str, N]:
         """The nodes, with these guardrails over the runs inside them."""
         if not any(self):
@@ -53,6 +67,29 @@ class Rails(NamedTuple):
         for name, node in nodes.items():
             found[name] = _inner_guarded(node, self) if isinstance(node, Inside) else node
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamSpec(GraphSpec):
+    """The rules of the runs of a graph that has guardrails for all agents in it."""
+
+    rails: Rails = Rails()
+
+    @property
+    def ref(self) -> AgentRef:
+        """As of a graph, with the names of the guardrails."""
+        return self._guarded_ref
+
+    @cached
+    def _guarded_ref(self) -> AgentRef:
+        if not any(self.rails):
+            return self._ref
+        facts = {**self._ref.fingerprint, "team_guardrails": [[item.name for item in some] for some in self.rails]}
+        return AgentRef(name=self.name, fingerprint=facts)
+
+    def lost(self, state: Checkpoint) -> list[str]:
+        """As for a graph; and the guardrails that the run began with."""
+        return [*self.rails.missed_in(state), *super().lost(state)]
 
 
 class GuardedRuns:

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.checks import is_async, is_count
+from phronomy.foundation.checks import is_async, is_count, is_true
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable
 from phronomy.foundation.json_text import canonical
@@ -42,7 +42,8 @@ class Labels(Given):
     A label is given to the checkpoint in which every `every`-th unit has finished; the first unit counts. Where several
     units finish together and one of them is due, the number is that of all units that have finished. `prefix` is the
     part before the colon (default: the name of the pattern). `when` is a plain function of the `LabelContext`. If it
-    returns false or raises, the checkpoint has no label; an exception is logged. Raises `ConfigurationError`.
+    returns false or raises, the checkpoint has no label; an exception is logged. Async runs call it on the event loop.
+    Raises `ConfigurationError`.
     """
 
     every: int
@@ -86,7 +87,7 @@ class Labels(Given):
         )
         assert self.when is not None
         try:
-            return bool(self.when(context))
+            return is_true(self.when(context))
         except Exception as error:  # what it says may quote what it looked at
             _log.error("the condition of labels of a %s raised %s", scheme.kind, type(error).__name__)
             return False

@@ -46,7 +46,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.log.text_patch import ObjectText
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
-from phronomy.teams.guarding import GUARDRAILS, Rails, TeamOptions
+from phronomy.teams.guarding import GUARDRAILS, Rails, TeamOptions, TeamSpec
 from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
 from phronomy.teams.patterns import Step, _run_of
 from phronomy.teams.steps import as_json
@@ -92,7 +92,7 @@ class _Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSpec(GraphSpec):
+class OrchestratorSpec(TeamSpec):
     """The rules of an orchestrator's runs: a graph in which one member works."""
 
     entry: str
@@ -184,7 +184,7 @@ class Orchestrator(Graph[Deps, Any]):
         options = cast(TeamOptions, {**self._of_class(), **options})
         name: str = options.setdefault("name", "team")
         refuse_unknown(repr(name), options, (*_PARAMETERS, *TeamOptions.__annotations__))
-        rails = Rails.taken(cast(dict[str, Any], options))
+        self._rails = rails = Rails.taken(cast(dict[str, Any], options))
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
         if not isinstance(hold, Hold | None):
@@ -212,7 +212,7 @@ class Orchestrator(Graph[Deps, Any]):
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         known = {each.name: getattr(spec, each.name) for each in fields(spec)}
-        return OrchestratorSpec(**known, entry=self._entry, pools=self._pools)
+        return OrchestratorSpec(**known, entry=self._entry, pools=self._pools, rails=self._rails)
 
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         if self.hold is not None and method is not None and "hold" not in options and method.removeprefix("a") in _HELD:
@@ -286,7 +286,7 @@ class Orchestrator(Graph[Deps, Any]):
             raise ConfigurationError(
                 f"{self.name!r} has no {of} {quoted_name(member)}; there are {', '.join(kinds[of]) or 'none'}. Nothing was done"
             )
-        return Task(member, input, facts or {})
+        return Task(member, input, {} if facts is None else facts)
 
     # Looking
 

@@ -16,10 +16,9 @@ from phronomy.engine.spec import Advancing
 from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonText
+from phronomy.foundation.json_text import JsonError, JsonText, parse
 from phronomy.graph.flow.routes import Going as Waves
 from phronomy.graph.flow.routes import Routes
-from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import AFTER, calls_of, channels_of, is_at_start
 from phronomy.graph.signals import START, Send
 from phronomy.graph.state.channels import append, merge
@@ -31,6 +30,7 @@ from phronomy.records.moves import Advance as AdvanceMove
 from phronomy.records.moves import Consult, Done, Fail, Finish, Judge, Move, Run, Stop, Wait
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.transitions import current
+from phronomy.teams.guarding import TeamSpec
 from phronomy.teams.labels import Labels
 from phronomy.teams.schemes import KEPT, Going, Known, Over, Scheme, StepFailed, Turn, TurnKind
 from phronomy.teams.steps import FunctionStep, RunStep, as_json
@@ -119,7 +119,7 @@ def _type_of(step: FunctionStep | RunStep | None) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatternSpec(GraphSpec):
+class PatternSpec(TeamSpec):
     """The rules of a pattern's runs."""
 
     scheme: Scheme
@@ -172,10 +172,17 @@ class PatternSpec(GraphSpec):
         if was != self.scheme.kind:
             return [f"it was {was!s:.40}, and is {self.scheme.kind}", *super().lost(state)]
         try:
-            known_of(state, self.scheme)
+            turns = known_of(state, self.scheme).turns
         except CheckpointError as error:
             return [str(error), *super().lost(state)]
-        return super().lost(state)
+        # The open steps get the next turns, in this order: with other steps in their places, nothing could follow from them.
+        due = [(call.name, self.scheme.expected(place)) for place, call in enumerate(wave_of(state), len(turns))]
+        misplaced = [
+            f"step {name} is open, where {' or '.join(wanted) or 'none'} is due"
+            for name, wanted in due
+            if name not in wanted
+        ]
+        return [*misplaced, *super().lost(state)]
 
     def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
@@ -451,8 +458,8 @@ def _value_in(step: RunStep, content: str, *, told: bool) -> object:
 
 def _json_or_text(content: str) -> object:
     try:
-        return json.loads(content)
-    except ValueError:
+        return parse(content)
+    except JsonError:
         return content
 
 

@@ -138,13 +138,14 @@ class Pattern(Graph[Deps, Any]):
         options = dict(options)
         self._scheme = scheme
         self._labels = _checked_labels(scheme, options.pop("labels", None), options.get("name", scheme.kind))
-        nodes = Rails.taken(options).over({name: steps[name] for name in scheme.names})
+        self._rails = Rails.taken(options)
+        nodes = self._rails.over({name: steps[name] for name in scheme.names})
         ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
         super().__init__(_SCHEMA, nodes, ways, {"name": scheme.kind, "max_steps": None, **options})
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         known = {field.name: getattr(spec, field.name) for field in fields(spec)}
-        return PatternSpec(**known, scheme=self._scheme, labels=self._labels)
+        return PatternSpec(**known, scheme=self._scheme, labels=self._labels, rails=self._rails)
 
     @property
     def kind(self) -> str:

@@ -12,9 +12,9 @@ from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from phronomy.foundation.checks import is_number
+from phronomy.foundation.checks import is_number, is_true
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonError, canonical, parse
 from phronomy.graph.signals import END, START
 
 TurnKind = Literal["completed", "skipped", "failed", "left_out", "cancelled"]
@@ -292,7 +292,8 @@ class RoundRobin(Scheme):
         if not wave:
             return Going([(self.names[0], known.input)], known.input)
         value = wave[-1].output
-        if len(known.turns) == self.total or (self.until is not None and called("until", self.until, value)):
+        until = self.until
+        if len(known.turns) == self.total or (until is not None and called("until", lambda: is_true(until(value)))):
             return Going(output=value)
         return Going([(self.names[len(known.turns) % len(self.names)], value)], value)
 
@@ -393,7 +394,7 @@ class Dag(Scheme):
         if edge.when is None:
             return None
         try:
-            return None if edge.when(json.loads(canonical(value))) else "its predicate said no"
+            return None if is_true(edge.when(json.loads(canonical(value)))) else "its predicate said no"
         except Exception as error:
             return f"its predicate raised {type(error).__name__}"
 
@@ -570,13 +571,13 @@ _FORM: Final = 'JSON alone: {"passed": true or false, "score": a number or null,
 
 
 def _object_in(said: object) -> dict[str, object] | None:
-    """The JSON object in what a critic said."""
+    """The JSON object in what a critic said: one that can be kept, since models write NaN and brackets without end."""
     if isinstance(said, dict):
         return said
     text = as_text(said)
     start, end = text.find("{"), text.rfind("}")
     try:
-        found = json.loads(text[start : end + 1]) if 0 <= start < end else None
-    except ValueError:
+        found: object = parse(text[start : end + 1]) if 0 <= start < end else None
+    except JsonError:
         return None
     return found if isinstance(found, dict) else None

@@ -287,6 +287,8 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
     try:
         branch, stored = store.whole(given.id)
     except CheckpointNotFound:
+        if isinstance(store, MemoryStore):
+            store.refuse_forgotten(given.run_id, given.id)
         if bearer:
             return None
         raise CheckpointUntrusted(
