@@ -153,12 +153,13 @@ class Books:
         new = encoded(text)
         for key, text in made.items():
             self._set(key, encoded(text))
-        if not self._is_put(root.raw, new, commit):
-            # Somebody was first, so no root will ever name what was set.
+        if self._is_put(root.raw, new, commit):
+            self._delete(left)
+            return True
+        # Somebody was first, so no root will ever name what was set. After so many writes that nobody can tell, it stays.
+        if self._knows_since(root):
             self._delete(made)
-            return False
-        self._delete(left)
-        return True
+        return False
 
     def new_key(self) -> str:
         """A key that nothing has."""
@@ -209,7 +210,13 @@ class Books:
         # What returns nothing has not said that it compared.
         if not isinstance(done, bool):
             raise StoreError(f"compare_and_set of a key-value store returns True or False, not {type(done).__name__}")
-        return done
+        # A client that sends a call again, since its answer was lost, is told False for the second one: the first has written.
+        return done or commit in self._root().commits
+
+    def _knows_since(self, root: Root) -> bool:
+        """Whether the writes that the latest root names go back to this one."""
+        commits = self._last.commits
+        return len(commits) < _COMMITS or any(each in commits for each in root.commits[-1:])
 
     def _get(self, key: str) -> bytes | None:
         try:
