@@ -6,15 +6,14 @@ memory of its own, and decided there; what was accepted is then written to the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from phronomy.errors import ConfigurationError
+from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
 from phronomy.foundation.ids import findable
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import PendingApproval
+from phronomy.records.decisions import Approve, PendingApproval, Reject
 from phronomy.runs.finding import lookup
-from phronomy.runs.finding.decisions import Choice
+from phronomy.runs.finding.decisions import Choice, check_choice
 from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
@@ -43,12 +42,30 @@ class Elsewhere:
         return store.whole(self.begun.head or "")
 
     def choice(self, choice: Choice, first: Checkpoint) -> Choice:
-        """The choice with the pending ids of the new branch: the caller knows those of the checkpoint that it starts from."""
-        if not isinstance(choice.decisions, Mapping):
+        """The choice with the pending ids of the new branch: the caller knows those of the checkpoint that it starts from.
+
+        Raises `UnknownPending` if nothing waits there, and `InvalidDecision` for a question, which the new branch asks anew.
+        """
+        check_choice(choice)
+        waiting = as_sealed(self.origin).pending
+        if choice.approved is not None:
+            if not waiting:
+                raise UnknownPending(f"nothing is pending at checkpoint {self.origin.id}", pending_id="")
+            # What is first at the checkpoint, as the caller sees it. In the branch something else may be first (law 1).
+            answer = Approve() if choice.approved else Reject(reason=choice.reason)
+            choice = replace(choice, approved=None, reason=None, decisions={waiting[0].id: answer})
+        if choice.decisions is None:
             return choice
+        for item in waiting:
+            if item.why == "question" and not choice.decisions.keys().isdisjoint((item.id, item.call_id)):
+                raise InvalidDecision(
+                    f"pending {item.id} is a question, and branch {self.branch.id!r} asks it anew: nothing was decided. Resume with"
+                    " write_to= and without this decision, and answer what is asked at the checkpoint that you get",
+                    pending_id=item.id,
+                )
         # By what is asked, and not by the place in the list: of what waits at the checkpoint, some may be decided by now.
         here = {_asked(item): item.id for item in first.pending}
-        ids = {item.id: here[_asked(item)] for item in as_sealed(self.origin).pending if _asked(item) in here}
+        ids = {item.id: here[_asked(item)] for item in waiting if _asked(item) in here}
         return replace(choice, decisions={ids.get(id, id): answer for id, answer in choice.decisions.items()})
 
 
