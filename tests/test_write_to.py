@@ -27,6 +27,7 @@ from phronomy import (
     interrupt,
     tool,
 )
+from phronomy.runs.finding.elsewhere import elsewhere
 from phronomy.stores import Store
 from phronomy.testing import ScriptedModel, call, say
 
@@ -146,6 +147,20 @@ def test_a_question_is_asked_anew_and_a_yes_to_it_approves_nothing_else(shop: Sh
     (again,) = b.pending
     assert (again.why, again.id == question.id, shop.done) == ("question", False, [1])
     assert shop.resume(b, decisions={again.id: Respond(content="yes")}).status == "completed"
+
+
+def test_a_branch_that_was_left_before_it_was_decided_is_gone_on_with(shop: Shop) -> None:
+    """E7: a process was killed between the write of the branch and that of the decisions. Who resumes again is not refused."""
+    a = shop.ask()
+    elsewhere(shop.store, a, "B", bearer=False).written(shop.store)
+    with pytest.raises(StoreError):
+        shop.resume(shop.ask(), approved=True, write_to="B")
+    with pytest.raises(StoreError):
+        shop.resume(a, approved=True, write_to=shop.agent.fork(a, rerun=True).branch_id)
+    assert shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B").checkpoint.branch_id == "B"
+    with pytest.raises(StoreError):
+        shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B")
+    assert (shop.done, len(shop.store.branches(run_id=a.run_id))) == ([1], 3)
 
 
 def test_what_is_refused_leaves_no_branch(shop: Shop) -> None:

@@ -1,14 +1,15 @@
 """Resuming with `write_to`: a run goes on from a checkpoint in a branch of its own, and the checkpoint's own branch stays as it is.
 
 That is a fork and a resume of the fork. But a decision may be refused, and must leave no trace then. So the fork is first made in a
-memory of its own, and decided there; what was accepted is then written to the store, with the same ids.
+memory of its own, and decided there; what was accepted is then written to the store, with the same ids. The decisions are a second
+write: whoever is lost between the two leaves a fork of which nothing was decided, and who resumes under the same id goes on there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, UnknownPending
 from phronomy.foundation.ids import findable
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, PendingApproval, Reject
@@ -69,6 +70,23 @@ class Elsewhere:
         return replace(choice, decisions={ids.get(id, id): answer for id, answer in choice.decisions.items()})
 
 
+def _left_there(store: Store, branch: Branch, begun: Append, given: Checkpoint) -> Branch | None:
+    """The very branch, if it is there and nothing has happened in it: whoever wrote it was lost before they had decided anything."""
+    try:
+        found, first = store.head(branch.id)
+    except CheckpointNotFound:
+        return None
+    untouched = found.owner is None and found.seq == begun.seq + len(begun.entries)
+    same = _start_of(found, first) == _start_of(
+        branch, given
+    )  # a fork may have changed the state, or run its calls anew
+    return found if untouched and same else None
+
+
+def _start_of(branch: Branch, state: Checkpoint) -> tuple[object, ...]:
+    return branch.run_id, branch.parent_branch, branch.parent_seq, branch.label, state.salt, state.__dict__["state"]
+
+
 def _asked(item: PendingApproval) -> tuple[str, str, str, str]:
     return item.path, item.call_id, item.why, item.digest
 
@@ -76,7 +94,8 @@ def _asked(item: PendingApproval) -> tuple[str, str, str, str]:
 def elsewhere(store: Store, checkpoint: Checkpoint | str, write_to: str, *, bearer: bool) -> Elsewhere:
     """Make a branch of this id that starts at a checkpoint, without writing it.
 
-    Raises `ConfigurationError` for an id that none can have, and what `fork` raises.
+    If it is there, and was left before anything was decided in it, it is that one. Raises `ConfigurationError` for an id that
+    none can have, and what `fork` raises.
     """
     if not isinstance(write_to, str) or not write_to:
         raise ConfigurationError("write_to is the id of a new branch: text that is not empty")
@@ -85,6 +104,8 @@ def elsewhere(store: Store, checkpoint: Checkpoint | str, write_to: str, *, bear
     _, given = lookup.known(store, checkpoint, bearer=bearer)
     forking.check_goes_on(given)
     branch, begun = forking.forked(store, given, branch_id=write_to)
+    if (left := _left_there(store, branch, begun, given)) is not None:
+        return Elsewhere(store, left, replace(begun, head=left.head), given)
     lineage = store.lineage(checkpoint_id=given.id)
     # The log that it starts from, as one branch without parents: an entry has the same number in every branch that leads
     # through it.
