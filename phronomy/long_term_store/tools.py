@@ -47,7 +47,7 @@ class Remember(_LongTermTool):
     """Keep a text about the person who asks, also for later conversations. An entry with the same key is replaced."""
 
     name = "remember"
-    requires_approval = True
+    requires_approval: Requirement = True
 
     def __init__(self, write: Callable[[ToolContext[Any], str, str], None], options: Mapping[str, Any]) -> None:
         self._write = write
@@ -92,7 +92,7 @@ class Forget(_LongTermTool):
     """Delete what was kept about the person who asks under a key."""
 
     name = "forget"
-    requires_approval = True
+    requires_approval: Requirement = True
 
     def __init__(self, delete: Callable[[ToolContext[Any], str], bool], options: Mapping[str, Any]) -> None:
         self._delete = delete

@@ -248,7 +248,7 @@ class Expected:
         self._key = key
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(Any if answer is None else answer)
-            self.schema = None if answer is None else self._adapter.json_schema()
+            self.schema: dict[str, Any] | None = None if answer is None else self._adapter.json_schema()
         except PydanticUserError as error:
             raise ConfigurationError(
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from typing_extensions import Unpack
 
@@ -23,7 +23,7 @@ class Debate(Scheme):
     """All sides propose, the judge names a winner, and so on for so many rounds. The judge is the last of the steps."""
 
     kind = "debate"
-    unit = "round"
+    unit: ClassVar[str | None] = "round"
     rounds: int = 2
 
     def units(self, known: Known) -> int:

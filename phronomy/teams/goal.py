@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import Unpack
 
@@ -82,7 +82,7 @@ class Goal(Scheme):
     """Runs in each round the nodes whose facts are known, and that have not run with these facts."""
 
     kind = "goal"
-    unit = "round"
+    unit: ClassVar[str | None] = "round"
     nodes: Mapping[str, Needs]
     until: Condition
     satisfaction: Condition | None = None

@@ -169,7 +169,7 @@ class Sequential(Scheme):
     """One step after another, each with what the one before gave."""
 
     kind = "sequential"
-    unit = "step"
+    unit: ClassVar[str | None] = "step"
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ class RoundRobin(Scheme):
     """The steps take turns, each with what the one before gave."""
 
     kind = "round_robin"
-    unit = "step"
+    unit: ClassVar[str | None] = "step"
     rounds: int | None = None
     until: Callable[[Any], object] | None = None
 
@@ -315,7 +315,7 @@ class Dag(Scheme):
     """Runs each step once all steps that it needs have finished."""
 
     kind = "dag"
-    unit = "node"
+    unit: ClassVar[str | None] = "node"
     edges: Mapping[str, Edge]
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail"
     merge: Callable[[dict[str, Any]], object] | None = None
@@ -417,7 +417,7 @@ class Supervisor(Scheme):
     """A manager says who works next, and on what, until it has the answer. The manager is the first of the steps."""
 
     kind = "supervisor"
-    unit = "round"
+    unit: ClassVar[str | None] = "round"
     about: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 10
 
@@ -492,7 +492,7 @@ class Reflect(Scheme):
     """A writer drafts, a critic judges, and the writer drafts again, until it passes. They are the two steps."""
 
     kind = "reflect"
-    unit = "iter"
+    unit: ClassVar[str | None] = "iter"
     rounds: int = 2
     threshold: float | None = None
     on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last"

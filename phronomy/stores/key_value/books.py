@@ -248,7 +248,7 @@ class View:
 
     def __init__(self, root: Root, books: Books) -> None:
         self.root = root
-        self.number = root.number
+        self.number: int = root.number
         self.changes: dict[Key, Value | None] = {}
         self.texts: dict[str, str] = {}
         self.left: list[str] = []
