@@ -24,6 +24,7 @@ from phronomy import (
     InvalidDecision,
     MCPServer,
     Principal,
+    RunBusy,
     Tool,
     ToolContext,
     ToolDefinitionError,
@@ -168,6 +169,30 @@ def test_a_resume_gives_no_scope_that_the_run_does_not_have(office: Office) -> N
         again, stopped.checkpoint.id, approved=True, by=Principal(id="boss", scopes=(READ,)), scopes=[READ, "other"]
     )
     assert ended.output == "done" and office.done == ["pay 5"] and office.seen() == ["ask", "greet"]
+
+
+@pytest.mark.few(2)
+def test_a_decision_that_takes_scopes_is_for_no_other_worker(office: Office) -> None:
+    """The worker that has the run would carry it out with the scopes that the caller has taken away."""
+    refused: list[RunBusy] = []
+
+    @tool(requires_approval=True)
+    def slow(ctx: ToolContext) -> str:
+        other = office.agent(tools=tools)
+        [item] = [each for each in waits.pending if each.tool_name == "pay"]
+        with pytest.raises(RunBusy) as caught:
+            other.decide(item.id, Approve(), by="lead", scopes=[READ])
+        refused.append(caught.value)
+        assert other.decide(item.id, Approve(), by="lead", scopes=[READ, WRITE]).status == "running"
+        return "slow"
+
+    tools = [slow, *office.tools()]
+    agent = office.agent([call("slow"), PAY], "done", tools=tools)
+    waits = office.driver.invoke(agent, "x", scopes=[READ, WRITE]).checkpoint
+    [item] = [each for each in waits.pending if each.tool_name == "slow"]
+    ended = office.driver.call(agent, "decide", item.id, Approve(), by="ann")
+    assert ended.status == "completed" and office.done == ["pay 5"]
+    assert [each.run_id for each in refused] == [waits.run_id]
 
 
 @pytest.mark.few(2)

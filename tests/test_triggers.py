@@ -245,6 +245,17 @@ def test_a_time_is_first_whoever_comes_by(desk: Desk) -> None:
     assert (decision.by, decision.channel) == (None, "time")
 
 
+def test_an_event_that_comes_after_a_question_expired_is_late(desk: Desk) -> None:
+    """The wait has ended by then, whether a worker was there or not; so the record does not depend on who comes by first."""
+    agent = desk.agent(first(told=Question("Cancel?")), approval_timeout=30)
+    at = desk.asked(agent)
+    desk.now += 30
+    with pytest.raises(TriggerSuperseded, match="told was not answered in time"):
+        desk.send(at)
+    desk.carried_out(agent)
+    assert kinds(desk.open(), at.run_id) == ["supersede", "supersede", "expire"] and desk.entered == 1
+
+
 def test_what_comes_late_where_the_agent_is(desk: Desk) -> None:
     agent = desk.agent(first(told=Question("Cancel?")))
     at = desk.asked(agent)
@@ -431,6 +442,23 @@ def test_a_run_keeps_so_many_events(desk: Desk) -> None:
         desk.send(at, name="parcel")
 
 
+def test_the_events_that_a_run_keeps_are_bounded_together(desk: Desk) -> None:
+    """They are in each checkpoint of the run, so nobody can make those too large to be read."""
+    at = desk.asked(desk.agent(first(), gate=True))
+    store = desk.open()
+    for name in ("a", "b"):
+        store.send_event(at.run_id, name, "x" * 450_000, by=BANK)
+    for large in ({"payload": "x" * 100_000}, {"key": "x" * 100_000}, {"name": "x" * 100_000}):
+        with pytest.raises(StoreError, match="more than 1,000,000 characters"):
+            desk.send(at, **{"name": "c", **large})
+    desk.send(at, name="c")
+    assert [each.event.name for each in store.head(at.run_id)[1].journal if isinstance(each, Arrived)] == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
 def test_of_many_who_send_at_once_one_fires(desk: Desk) -> None:
     agent = desk.agent(first())
     at = desk.asked(agent)
@@ -477,6 +505,11 @@ def test_a_run_that_is_not_there_has_ended(desk: Desk) -> None:
     assert desk.driver.invoke(agent, "go").output == "done:unknown:None"
     mine = desk.agent(lambda: wait_for_first({"done": RunEnd(desk.open().branches()[-1].run_id)}))
     assert "the end of the run that waits" in desk.driver.invoke(mine, "go").output
+    forks: list[str] = []
+    gated = desk.agent(lambda: wait_for_first({"done": RunEnd(forks[0])}), gate=True)
+    fork = desk.driver.fork(gated, desk.asked(gated))
+    forks.append(fork.branch_id)
+    assert "the end of the run that waits" in desk.driver.resume(gated, fork, approved=True).output
 
 
 @tool(requires_approval=True)
@@ -605,7 +638,8 @@ def test_a_frozen_text_is_read_as_it_was_written_and_goes_on(desk: Desk) -> None
         lambda: Timer(after=1, at=datetime.now(UTC)),
         lambda: Timer(after=0),
         lambda: Timer(at=datetime(2026, 1, 1)),  # noqa: DTZ001
-        lambda: RunEnd(""),
+        *(lambda year=year: Timer(at=datetime(year, 1, 1, tzinfo=UTC)) for year in (1, 9999)),
+        *(lambda id=id: RunEnd(id) for id in ("", "a\0", "\ud800", "x" * 2_000)),
         lambda: ExternalEvent("", senders="a"),
         lambda: ExternalEvent("a", senders=[]),
         lambda: ExternalEvent("a", senders=None),  # type: ignore[arg-type]

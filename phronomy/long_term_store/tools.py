@@ -31,10 +31,11 @@ class LongTermToolOptions(TypedDict, total=False):
 class _LongTermTool(Tool):
     """What the tools share: they are of one source, and may run again with the same idempotency key."""
 
-    source = "long-term-store"
     idempotent = True
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, namespace: str, options: Mapping[str, Any]) -> None:
+        # An approval, or a standing grant, of one namespace is none of another.
+        self.source: str = f"long-term-store:{namespace}"
         spelling.check_options(
             "a tool of a long-term store", options, LongTermToolOptions.__annotations__, ToolDefinitionError
         )
@@ -49,9 +50,11 @@ class Remember(_LongTermTool):
     name = "remember"
     requires_approval: Requirement = True
 
-    def __init__(self, write: Callable[[ToolContext[Any], str, str], None], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, namespace: str, write: Callable[[ToolContext[Any], str, str], None], options: Mapping[str, Any]
+    ) -> None:
         self._write = write
-        super().__init__(options)
+        super().__init__(namespace, options)
 
     def execute(self, ctx: ToolContext[Any], key: str, text: str) -> str:
         """Keep the text.
@@ -70,10 +73,13 @@ class Recall(_LongTermTool):
     name = "recall"
 
     def __init__(
-        self, read: Callable[[ToolContext[Any], str, int], tuple[Entry, ...]], options: Mapping[str, Any]
+        self,
+        namespace: str,
+        read: Callable[[ToolContext[Any], str, int], tuple[Entry, ...]],
+        options: Mapping[str, Any],
     ) -> None:
         self._read = read
-        super().__init__(options)
+        super().__init__(namespace, options)
 
     def execute(
         self, ctx: ToolContext[Any], query: str, limit: Annotated[int, Field(ge=1, le=50)] = 5
@@ -94,9 +100,11 @@ class Forget(_LongTermTool):
     name = "forget"
     requires_approval: Requirement = True
 
-    def __init__(self, delete: Callable[[ToolContext[Any], str], bool], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, namespace: str, delete: Callable[[ToolContext[Any], str], bool], options: Mapping[str, Any]
+    ) -> None:
         self._delete = delete
-        super().__init__(options)
+        super().__init__(namespace, options)
 
     def execute(self, ctx: ToolContext[Any], key: str) -> str:
         """Delete it.

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field
 
 from phronomy.errors import StoreError
+from phronomy.foundation.suspicious_letters import shows_all
 from phronomy.records.people import Id, id_hash
 from phronomy.records.record import Record, Text, Time
 
@@ -24,7 +25,7 @@ def _is_name(text: str) -> str:
 
 def is_name(text: object) -> bool:
     """Whether it may be a key or a namespace: printable text without spaces around it, so that people see what it is."""
-    return isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable() and text == text.strip()
+    return isinstance(text, str) and 0 < len(text) <= 200 and text == text.strip() and shows_all(text)
 
 
 Name = Annotated[str, AfterValidator(_is_name)]
@@ -39,7 +40,7 @@ class Entry(Record):
     """
 
     key: Name
-    text: Text
+    text: Text = Field(repr=False)
     at: Time
     run_id: Text
     pending_id: Text | None = None
@@ -66,8 +67,9 @@ class Entries(Record):
         return self.evolve(entries=(*others, entry), written=self._with(write))
 
     def without(self, key: str, write: str | None = None) -> Self:
-        """These without the entry with this key; unchanged if there is none, or if this write was made before."""
-        if self.get(key) is None or (write is not None and write in self.written):
+        """These without the entry with this key; unchanged if this write was made before."""
+        # A write that finds no entry is known too: made again, it would delete one that came later.
+        if write in self.written if write is not None else self.get(key) is None:
             return self
         others = tuple(each for each in self.entries if each.key != key)
         return self.evolve(entries=others, written=self.written if write is None else self._with(write))

@@ -195,8 +195,9 @@ class Opening:
                 branch, given = taking(home)
                 store = home
                 continue
-            # An edit of the state is not handed over to a worker that is at work: it has read the state already.
-            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+            # An edit of the state is not handed over to a worker that is at work: it has read the state already. Nor is a decision
+            # of a caller who takes scopes away: that worker would carry it out with all that it has.
+            if opened.live and ((edits and not _is_at_rest(spec, opened.runner)) or _takes_scopes(spec, opened)):
                 raise lookup.busy(opened.branch)
             if opened.live:
                 # Another worker holds the run. The decision is put into the log for it, in one write that fails if it has let go
@@ -244,7 +245,7 @@ class Opening:
                 branch, given = await in_store(home, taking, home)
                 store = home
                 continue
-            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+            if opened.live and ((edits and not _is_at_rest(spec, opened.runner)) or _takes_scopes(spec, opened)):
                 raise lookup.busy(opened.branch)
             if opened.live:
                 if await in_store(home, hand_over, home, opened, taken, tuple(found)):
@@ -254,6 +255,11 @@ class Opening:
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _takes_scopes(spec: Spec, opened: Opened) -> bool:
+    """Whether the run has scopes that the caller does not give it."""
+    return spec.scopes is not None and not spec.scopes.issuperset(opened.head.scopes)
 
 
 def _taken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice: Choice) -> Outcome:

@@ -212,9 +212,9 @@ class Asker:
         return question_id(self._state, self._call, key, *names)
 
     @property
-    def run_id(self) -> str:
-        """The run of the body."""
-        return self._state.run_id
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids that name the run of the body: that of the run, and that of its branch."""
+        return self._state.run_id, self._state.branch_id
 
     def noted(self, asked: Interrupt) -> Interrupt:
         """The interrupt, to be raised in the body: it counts even if the body swallows it."""

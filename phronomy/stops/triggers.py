@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import is_timeout
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.ids import is_findable
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted, quoted_name
 from phronomy.records.decisions import Decision
@@ -73,6 +74,11 @@ def _people(event: ExternalEvent) -> People:
     return People("", what, event.senders, (), **terms, error=ConfigurationError)  # type: ignore[arg-type]
 
 
+# Within a day of what a datetime can be, its time in another time zone may be none.
+_EARLIEST: Final = datetime(2, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(9998, 12, 31, tzinfo=UTC)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
     """A trigger: a time has come. Give `at`, a `datetime` with a time zone, or `after`, a number of seconds.
@@ -90,6 +96,8 @@ class Timer:
             raise ConfigurationError(f"Timer: after is a number of seconds above 0, not {quoted(self.after)}")
         if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
             raise ConfigurationError("Timer: at is a datetime with a time zone, such as datetime.now(UTC)")
+        if self.at is not None and not _EARLIEST <= self.at <= _LATEST:
+            raise ConfigurationError("Timer: at is a time between the years 2 and 9998")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,8 @@ class RunEnd:
     run_id: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.run_id, str) or not self.run_id:
+        id = self.run_id
+        if not isinstance(id, str) or not id or clean(id) != id or not is_findable(id):
             raise ConfigurationError(f"RunEnd: run_id is the id of a run, not {quoted(self.run_id)}")
 
 
@@ -179,7 +188,7 @@ class _Wait:
                 raise ConfigurationError(
                     f"{what}: {quoted_name(name)} is a Question, an ExternalEvent, a Timer or a RunEnd, not {quoted(trigger)}"
                 )
-            if isinstance(trigger, RunEnd) and trigger.run_id == asker.run_id:
+            if isinstance(trigger, RunEnd) and trigger.run_id in asker.run_ids:
                 raise ConfigurationError(f"{what}: {quoted_name(name)} waits for the end of the run that waits")
         return cls(asker, triggers, asker.key_of(key), wait_for)
 

@@ -41,6 +41,9 @@ Early: TypeAlias = Literal["first", "always", "never"]
 MOST_KEPT: Final = 100
 """Events that a run keeps for triggers to come: they are in each of its checkpoints."""
 
+LARGEST_KEPT: Final = 1_000_000
+"""Characters that these events have as JSON, all together."""
+
 _EVENT: Final = "event"
 """The channel of a decision that an event makes, unless the sender names another."""
 
@@ -274,6 +277,11 @@ def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: E
     if len(mail.kept) >= MOST_KEPT:
         raise StoreError(
             f"run {branch.run_id} keeps {MOST_KEPT} events that nothing waits for yet, and no more: {of} was not sent"
+        )
+    if sum(len(each.model_dump_json()) for each in (*mail.kept, event)) > LARGEST_KEPT:
+        raise StoreError(
+            f"the events that run {branch.run_id} keeps would have more than {LARGEST_KEPT:,} characters as JSON: {of} was not sent."
+            " Send what names a large payload, such as its URL"
         )
     return Append(
         branch_id=branch.id,

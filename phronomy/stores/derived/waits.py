@@ -26,12 +26,16 @@ def waiting_on(store: Store, branch: Branch) -> list[Waiting]:
 
 
 def lost_to(item: PendingApproval, waiting: Iterable[PendingApproval], at: datetime) -> str | None:
-    """The name of the timer of the same wait that was due by this time, so that it is first; None if there is none."""
-    # As with an expiry: late is late, whether a worker has come by since or not.
+    """What has ended the wait of this trigger by this time: a timer that was due, or a question that expired; None if nothing has."""
+    # Late is late, whether a worker has come by since or not.
     for each in others_of(item, waiting):
-        timer = each.trigger
-        if timer is not None and timer.wait_for == "first" and timer.due_at is not None and timer.due_at <= at:
-            return timer.name
+        other = each.trigger
+        if other is None:
+            continue
+        if other.wait_for == "first" and other.due_at is not None and other.due_at <= at:
+            return f"{other.name} was due, and is first"
+        if each.has_lapsed(at):
+            return f"{other.name} was not answered in time"
     return None
 
 
@@ -45,10 +49,10 @@ def check_in_time(item: Waiting, waiting: Sequence[Waiting], at: datetime) -> No
             pending_id=item.approval.id,
             progress="suspended",
         )
-    timer = lost_to(item.approval, [each.approval for each in waiting], at)
-    if timer is not None:
+    lost = lost_to(item.approval, [each.approval for each in waiting], at)
+    if lost is not None:
         raise TriggerSuperseded(
-            f"pending {item.approval.id} was superseded before: {timer} was due, and is first. Nothing was recorded",
+            f"pending {item.approval.id} was superseded before: {lost}. Nothing was recorded",
             checkpoint_id=item.checkpoint_id,
             pending_id=item.approval.id,
             progress="suspended",
