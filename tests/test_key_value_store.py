@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +241,45 @@ def test_a_fault_at_any_call_leaves_all_of_a_write_or_nothing(small: None, when:
             assert everything(copy)[3] == [entry.body for entry in CHANGE.entries]
     lost = ("compare_and_set", when == "before", when == "after")
     assert {lost, ("get", True, False), ("set", True, False), ("delete", False, True)} == outcomes
+
+
+class SentTwice(Values):
+    """One whose client sends each `compare_and_set` again, as if the answer of the first had been lost; `between` is called then."""
+
+    between: Callable[[], None] = staticmethod(lambda: None)
+
+    def compare_and_set(self, key: str, old: bytes | None, new: bytes) -> bool:
+        super().compare_and_set(key, old, new)
+        self.between()
+        return super().compare_and_set(key, old, new)
+
+
+def test_a_compare_and_set_that_the_client_has_sent_twice_is_a_write(small: None) -> None:
+    """The second one is told that something else is there: what the first has put there. Nothing that the root names is deleted."""
+    kv = SentTwice()
+    store = filled(kv)
+    store.append(CHANGE)
+    assert bodies(store, "b1") == ["a note that is long enough", "a row that is long enough"]
+    assert kv.data.keys() == reached(kv)
+
+
+def test_a_write_of_which_nobody_can_tell_any_more_loses_no_value(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many have written since that the root does not name it: it is judged anew, and what it has set stays."""
+    monkeypatch.setattr(books, "_COMMITS", 2)
+    kv = SentTwice()
+    other = KeyValueStore(Values(kv.data), clock=lambda: 1000.0)
+    ids = iter(["b2", "b3", "b4"])
+    store = filled(kv)
+
+    def others_write() -> None:
+        for id in ids:
+            begin(other, id)
+
+    kv.between = others_write
+    with pytest.raises(Behind):
+        store.append(CHANGE)
+    assert bodies(store, "b1") == ["a note that is long enough", "a row that is long enough"]
+    assert reached(kv) <= kv.data.keys()
 
 
 def test_a_death_at_any_call_leaves_all_of_a_write_or_nothing(small: None) -> None:

@@ -20,11 +20,14 @@ from phronomy import (
     NothingDecided,
     PhronomyError,
     Reject,
+    Respond,
     StoreError,
     ThreadBusy,
     UnknownPending,
+    interrupt,
     tool,
 )
+from phronomy.runs.finding.elsewhere import elsewhere
 from phronomy.stores import Store
 from phronomy.testing import ScriptedModel, call, say
 
@@ -117,6 +120,47 @@ def test_a_decision_is_on_what_it_names_though_part_was_decided_since(shop: Shop
     assert [message.settlement for message in b.messages if message.role == "tool"] == ["rejected", "completed"]
     only = shop.resume(a.id, decisions={first.id: Reject()}, write_to="C")
     assert [item.call_id for item in only.checkpoint.pending] == ["c2"]
+
+
+def test_a_question_is_asked_anew_and_a_yes_to_it_approves_nothing_else(shop: Shop) -> None:
+    """Law 1, E7: `approved` is of what is first at A. The branch asks the question again, and is answered itself."""
+
+    @tool
+    @shop.driver.function
+    def ask() -> str:
+        """Ask."""
+        return str(interrupt("Is it sunny?", answer=str))
+
+    shop.agent.tools = [*shop.agent.tools, ask]
+    shop.agent.model = ScriptedModel.by_turn(
+        [say("", call("ask", id="c0"), call("refund", {"order_id": 1}, id="c1")), "Done."]
+    )
+    a = shop.ask()
+    question, payment = a.pending
+    before = rows(shop.store)
+    named: tuple[dict[str, Any], ...] = ({question.id: Respond(content="x")}, {"c0": Respond(content="x")})
+    for given in ({"approved": True}, {"approved": False}, *({"decisions": each} for each in named)):
+        with pytest.raises(InvalidDecision, match="asks it anew") as caught:
+            shop.resume(a, write_to="B", **given)
+        assert (caught.value.pending_id, shop.done, rows(shop.store)) == (question.id, [], before)
+    b = shop.resume(a, decisions={payment.id: Approve()}, write_to="B").checkpoint
+    (again,) = b.pending
+    assert (again.why, again.id == question.id, shop.done) == ("question", False, [1])
+    assert shop.resume(b, decisions={again.id: Respond(content="yes")}).status == "completed"
+
+
+def test_a_branch_that_was_left_before_it_was_decided_is_gone_on_with(shop: Shop) -> None:
+    """E7: a process was killed between the write of the branch and that of the decisions. Who resumes again is not refused."""
+    a = shop.ask()
+    elsewhere(shop.store, a, "B", bearer=False).written(shop.store)
+    with pytest.raises(StoreError):
+        shop.resume(shop.ask(), approved=True, write_to="B")
+    with pytest.raises(StoreError):
+        shop.resume(a, approved=True, write_to=shop.agent.fork(a, rerun=True).branch_id)
+    assert shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B").checkpoint.branch_id == "B"
+    with pytest.raises(StoreError):
+        shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B")
+    assert (shop.done, len(shop.store.branches(run_id=a.run_id))) == ([1], 3)
 
 
 def test_what_is_refused_leaves_no_branch(shop: Shop) -> None:

@@ -16,7 +16,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.foundation.ids import new_id
@@ -153,12 +153,13 @@ class Books:
         new = encoded(text)
         for key, text in made.items():
             self._set(key, encoded(text))
-        if not self._is_put(root.raw, new, commit):
+        fate = self._put(root, new, commit)
+        if fate == "put":
+            self._delete(left)
+        elif fate == "refused":
             # Somebody was first, so no root will ever name what was set.
             self._delete(made)
-            return False
-        self._delete(left)
-        return True
+        return fate == "put"
 
     def new_key(self) -> str:
         """A key that nothing has."""
@@ -197,19 +198,25 @@ class Books:
         if self._get(f"{self._space}root") == root.raw:
             raise damaged()
 
-    def _is_put(self, old: bytes | None, new: bytes, commit: str) -> bool:
+    def _put(self, root: Root, new: bytes, commit: str) -> Literal["put", "refused", "unknown"]:
+        """Put a root in place of the one that was read, and say what became of it."""
         try:
-            done = self._kv.compare_and_set(f"{self._space}root", old, new)
+            done = self._kv.compare_and_set(f"{self._space}root", root.raw, new)
         except Exception as error:
             # Its answer was lost, so whether it has written is asked. If it has not, it may yet: nothing is deleted then, and
             # nothing is tried again.
             if commit in self._root().commits:
-                return True
+                return "put"
             raise failed("compare_and_set", error) from None
         # What returns nothing has not said that it compared.
         if not isinstance(done, bool):
             raise StoreError(f"compare_and_set of a key-value store returns True or False, not {type(done).__name__}")
-        return done
+        # A client that sends a call again, since its answer was lost, is told False for the second one: the first has written.
+        if done or commit in (commits := self._root().commits):
+            return "put"
+        # After so many writes that the root does not name the one that was read, nobody can tell.
+        is_told = len(commits) < _COMMITS or any(each in commits for each in root.commits[-1:])
+        return "refused" if is_told else "unknown"
 
     def _get(self, key: str) -> bytes | None:
         try:
