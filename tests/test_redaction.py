@@ -66,7 +66,7 @@ RECORDS = {
     ("TimelineEntry", "facts"),  # none of them is anything that was said
     ("Shown", "content"),  # whether it is exported
     ("AgentSpec", "output"),  # its type
-    ("GraphSpec", "update"),  # a function, as the next two
+    *(("GraphSpec", "update"), ("TeamSpec", "update")),  # functions, as the next two
     ("PatternSpec", "update"),
     ("OrchestratorSpec", "update"),
     ("AgentSpec", "memory"),  # how much is shown of a conversation
