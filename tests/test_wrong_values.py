@@ -149,7 +149,7 @@ TABLE: list[tuple[Any, list[dict[str, Any]]]] = [
         lambda **given: goal(
             {"a": GoalNode(twice, produces=["x"])}, until=lambda facts: "x" in facts, relax=[Relaxation(**{"facts": {}, **given})]
         ),
-        [{"facts": {"x": object()}}, {"rerun": [CANARY]}, {"rerun": 3}],
+        [{"facts": {"x": object()}}, {"rerun": 3}],
     ),
     (Labels, [{"every": 0}, {"every": CANARY}, {"prefix": [CANARY]}, {"when": 3}]),
     (KeyValueStore, [{"kv": 3}, {"kv": CANARY}]),
