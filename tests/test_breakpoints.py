@@ -270,7 +270,8 @@ def test_what_a_predicate_knows(driver: Driver) -> None:
     by_type = {here.type: here for here in seen}
     assert list(by_type) == OF_AGENTS
     for here in seen:
-        assert (here.agent, here.input, here.state, here.path, here.thread_id) == ("desk", "go", None, "", "t")
+        assert (here.agent, here.input, here.path, here.thread_id) == ("desk", "go", "", "t")
+        assert [*here.state] == ["messages", "usage", "calls", "handoffs"]
         assert here.run_id == result.run_id
     before, after = by_type["pre_tool_call"], by_type["post_tool_call"]
     assert (before.tool, before.args, before.result, before.asks, before.turn) == ("pay", {"n": 7}, None, False, 1)

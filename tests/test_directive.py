@@ -283,7 +283,7 @@ def test_a_condition_sees_the_state_of_an_agent(driver: Driver, store: Store) ->
     ]
     paused = driver.invoke(agent, "go", breakpoints=stops).checkpoint
     (state,) = seen
-    assert state["calls"] == [{"name": "pay", "status": "new"}]
+    assert state["calls"] == [{"name": "pay"}]
     assert (state["usage"]["requests"], state["handoffs"], state["messages"]) == (1, [], [])
     assert [hit.type for hit in agent.stopped_at(paused)] == ["post_run"]
     assert [said.role for said in paused.messages] == ["user", "assistant", "tool", "assistant"]

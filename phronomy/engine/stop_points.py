@@ -320,7 +320,7 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
         type=point,
         agent=runner.spec.name,
         input=state.input,
-        state=flow.shown_state(state) if (flow := runner.spec.flow) is not None else _state_of(state),
+        state=flow.shown_state(state) if (flow := runner.spec.flow) is not None else state_of_agent(state),
         output=_output(state, point),
         pattern=pattern_of(runner.spec),
         turn=state.turn,
@@ -332,12 +332,13 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
     )
 
 
-def _state_of(state: Checkpoint) -> dict[str, object]:
+def state_of_agent(state: Checkpoint) -> dict[str, object]:
     """The state of an agent's run, in plain values: what was said, what it cost, and what is open."""
     return {
         "messages": [_said(message) for message in state.messages],
         "usage": state.usage.model_dump(mode="json", exclude={"version"}),
-        "calls": [{"name": call.name, "status": call.status} for call in state.calls if not call.gate],
+        # Without the status: it is another one at the stop than where it was decided to stop.
+        "calls": [{"name": call.name} for call in state.calls if not call.gate],
         "handoffs": [[made.source, made.target] for made in state.handoffs],
     }
 

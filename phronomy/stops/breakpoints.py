@@ -43,7 +43,7 @@ class BreakpointContext:
     """The values that a condition of a breakpoint can read. They are copies, so changes have no effect.
 
     `state` is the state of a graph. For an agent, it is a dict: `messages` (each with `role`, `content`, `tool_calls`
-    and `settlement`), `usage`, the open `calls` (each with `name` and `status`), and `handoffs` (each a source and a
+    and `settlement`), `usage`, the `calls` of the open turn (each with its `name`), and `handoffs` (each a source and a
     target). `args` are validated. `result` is the result of the tool, after the call. `output`
     is the text of the answer, at the end. `path` is the path of a nested run; it is empty for the outermost run. `turn`
     is the number of model calls so far. `handoff` is the source and the target of a handoff; it is set before the
