@@ -37,6 +37,7 @@ CORE = ",".join(
         "engine/ask_model",
         "engine/run_tools",
         "engine/nested",
+        "engine/scopes",
         "engine/judging/brief",
         "engine/judging/judge",
         "engine/judging/decide",

@@ -24,6 +24,7 @@ MODULES = [
     "phronomy.workers",
     "phronomy.people",
     "phronomy.tokens",
+    "phronomy.long_term_store",
     "phronomy.inbox",
     "phronomy.chat",
     "phronomy.chat.discord",
@@ -36,6 +37,7 @@ MODULES = [
     "phronomy.events",
     "phronomy.timeline",
     "phronomy.drawing",
+    "phronomy.triggers",
     "phronomy.wire",
 ]
 """Where users import from. The reference is of every name in their `__all__`, once."""
@@ -131,6 +133,8 @@ PAGES = {
             "tools.external",
             "mcp.server",
             "stops.interrupts",
+            "stops.triggers",
+            "records.triggers",
         ),
         (
             "tools.tool.FunctionTool",
@@ -212,9 +216,14 @@ PAGES = {
         ("observability.timeline", "observability.timeline_entries", "observability.drawings.drawing"),
         ("observability.drawings.drawing.Edge",),
     ),
-    "stores": Page("Stores", ("stores",), ("stores.base.AsyncPrimitives",)),
+    "stores": Page(
+        "Stores",
+        ("stores", "stores.derived.triggering"),
+        ("stores.base.AsyncPrimitives",),
+    ),
     "workers": Page("Workers", ("workers",)),
     "people": Page("People and tokens", ("people", "records.people", "records.principals", "tokens")),
+    "long-term-store": Page("The long-term store", ("long_term_store", "records.long_term_entries")),
     "inbox": Page("The inbox", ("inbox",)),
     "chat": Page(
         "Chat apps",
@@ -230,7 +239,7 @@ PAGES = {
     "graph": Page("Graphs", ("graph",), ("graph.flow.graph.Names",)),
     "teams": Page("Teams", ("agents.handoffs", "teams"), ("agents.handoffs.InputFilter", "teams.local.Past")),
     "models": Page("Models", ("models",)),
-    "errors": Page("Errors", ("errors",), ("errors.Progress",)),
+    "errors": Page("Errors", ("errors", "records.trigger_errors"), ("errors.Progress",)),
     "testing": Page(
         "Testing",
         ("testing",),

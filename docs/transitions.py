@@ -17,9 +17,11 @@ from phronomy.messages import Message, ToolCall
 from phronomy.records.calls import gate_identity
 from phronomy.rules.table import GRAPHS, TABLE, phase
 from phronomy.rules.transitions import apply
+from phronomy.triggers import KeptEvent, Trigger
 from phronomy.types import (
     Added,
     Advanced,
+    Arrived,
     Call,
     CallFailed,
     CallResult,
@@ -57,6 +59,9 @@ INNER = PendingApproval(
     id="inner", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, path="1.0", requested_at=AT
 )
 QUESTION = INNER.evolve(id="question", path="", why="question")
+WAIT = QUESTION.evolve(trigger=Trigger(kind="event", wait="wait", wait_for="all", name="paid", event="payment"))
+OTHER = QUESTION.evolve(id="other", trigger=Trigger(kind="time", wait="wait", wait_for="all", name="late", due_at=AT))
+EVENT = KeptEvent(id="event", name="payment", content=5, by=Principal(id="bank"), at=AT)
 GATE = gate_identity("", "pre_model_call")
 SHOWN = call_digest(GATE, '{"input":"go"}')
 
@@ -194,7 +199,11 @@ STATES = {
         state(call("started"), ending=ENDING),
         state(call("started"), call("ready", "1.1")),
     ],
-    "call nested": [state(call("nested")), state(call("nested", waiting=(QUESTION,)))],
+    "call nested": [
+        state(call("nested")),
+        state(call("nested", waiting=(QUESTION,))),
+        state(call("nested", waiting=(WAIT, OTHER))),
+    ],
     "call failed": [state(call("failed")), state(call("failed", waiting=(INNER,)))],
     "call settled": [state(call("settled"), call("ready", "1.1"))],
 }
@@ -229,6 +238,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Decided, for a nested run", decided("approve", "inner")),
     ("Decided: a question is answered", decided("respond", "question", content="yes")),
     ("Decided: a question is rejected", decided("reject", "question")),
+    ("Decided: a trigger has fired, and others of its wait have not", decided("respond", "other")),
     ("Voted", voted()),
     ("Voted, for a nested run", voted("inner")),
     ("Voted: an answer was checked, and takes more votes", voted(again=True)),
@@ -246,6 +256,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("CallWaits", CallWaits(id="1.0", pending=(INNER,))),
     ("CallWaits, for an answer", CallWaits(id="1.0", pending=(QUESTION,))),
     ("Interrupted", Interrupted(pending_ids={"1.0": "again"}, at=AT)),
+    ("Arrived", Arrived(event=EVENT)),
     ("Added", ADDED),
     ("Added, for guardrails to look at", ADDED.evolve(guarded=True)),
     ("Ending", ENDING),

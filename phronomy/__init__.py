@@ -39,6 +39,7 @@ from phronomy.errors import (
     InvalidUpdate,
     LeaseLost,
     LimitExceeded,
+    LongTermStoreError,
     MCPError,
     MemoryFailed,
     ModelConnectionError,
@@ -97,13 +98,14 @@ from phronomy.records.grants import Grant
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.records.principals import Principal
 from phronomy.records.result import Result
+from phronomy.records.trigger_errors import NotASender, NotWaiting, TriggerFired, TriggerSuperseded
 from phronomy.records.validation import Problem, create_checkpoint_id, validate_checkpoint
 from phronomy.rules.limits import Limits
 from phronomy.runs.finding.drift import Drift
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
-from phronomy.stops.interrupts import interrupt
+from phronomy.stops.interrupts import Interruption, interrupt, interruption
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
 from phronomy.tools.approval import Approval
 from phronomy.tools.approvers import Escalate
@@ -123,15 +125,20 @@ if TYPE_CHECKING:
     from phronomy.observability.events import Event
     from phronomy.observability.telemetry import Telemetry
     from phronomy.runs.wire import to_wire
+    from phronomy.stores.key_value.store import KeyValueStore
     from phronomy.stores.redis.store import RedisStore
     from phronomy.stores.sql.postgres import PostgresStore
     from phronomy.stores.sql.sqlite import SQLiteStore
+    from phronomy.teams.debate import debate
+    from phronomy.teams.goal import GoalNode, Relaxation, goal
+    from phronomy.teams.labels import LabelContext, Labels
     from phronomy.teams.local import HandoffState, LocalState, MemberState
     from phronomy.teams.orchestrator import Orchestrator, TeamState
     from phronomy.teams.pattern import PatternState
     from phronomy.teams.patterns import (
         DagNode,
         Pattern,
+        PatternDiff,
         PatternProgress,
         Step,
         dag,
@@ -157,19 +164,25 @@ _LAZY = {
     "END": "phronomy.graph.signals",
     "Event": "phronomy.observability.events",
     "ExternalTool": "phronomy.tools.external",
+    "GoalNode": "phronomy.teams.goal",
     "Graph": "phronomy.graph.flow.graph",
     "HandoffState": "phronomy.teams.local",
+    "KeyValueStore": "phronomy.stores.key_value.store",
+    "LabelContext": "phronomy.teams.labels",
+    "Labels": "phronomy.teams.labels",
     "LiteLLMModel": "phronomy.models.litellm",
     "LocalState": "phronomy.teams.local",
     "MCPServer": "phronomy.mcp.server",
     "MemberState": "phronomy.teams.local",
     "Orchestrator": "phronomy.teams.orchestrator",
     "Pattern": "phronomy.teams.patterns",
+    "PatternDiff": "phronomy.teams.patterns",
     "PatternProgress": "phronomy.teams.patterns",
     "PatternState": "phronomy.teams.pattern",
     "Pause": "phronomy.graph.signals",
     "PostgresStore": "phronomy.stores.sql.postgres",
     "RedisStore": "phronomy.stores.redis.store",
+    "Relaxation": "phronomy.teams.goal",
     "Replan": "phronomy.graph.signals",
     "ResponsesModel": "phronomy.models.responses",
     "SQLiteStore": "phronomy.stores.sql.sqlite",
@@ -180,6 +193,8 @@ _LAZY = {
     "TeamState": "phronomy.teams.orchestrator",
     "Telemetry": "phronomy.observability.telemetry",
     "dag": "phronomy.teams.patterns",
+    "debate": "phronomy.teams.debate",
+    "goal": "phronomy.teams.goal",
     "parallel": "phronomy.teams.patterns",
     "race": "phronomy.teams.patterns",
     "reflect": "phronomy.teams.patterns",
@@ -243,6 +258,7 @@ __all__ = [
     "Escalate",
     "Event",
     "ExternalTool",
+    "GoalNode",
     "Grant",
     "GrantRefused",
     "Graph",
@@ -260,15 +276,20 @@ __all__ = [
     "InputFilterFailed",
     "InstructionsContext",
     "InstructionsError",
+    "Interruption",
     "InvalidDecision",
     "InvalidField",
     "InvalidUpdate",
     "JsonSchemaOutput",
+    "KeyValueStore",
+    "LabelContext",
+    "Labels",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
     "LiteLLMModel",
     "LocalState",
+    "LongTermStoreError",
     "MCPError",
     "MCPServer",
     "MaxLength",
@@ -284,14 +305,17 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "NodeFailed",
+    "NotASender",
     "NotAnApprover",
     "NotAuthorized",
+    "NotWaiting",
     "NothingDecided",
     "Orchestrator",
     "OutcomeUnknown",
     "OutputError",
     "Pass",
     "Pattern",
+    "PatternDiff",
     "PatternProgress",
     "PatternState",
     "Pause",
@@ -311,6 +335,7 @@ __all__ = [
     "RefusePatterns",
     "RegistrationError",
     "Reject",
+    "Relaxation",
     "Replan",
     "RequestExpired",
     "Respond",
@@ -342,6 +367,8 @@ __all__ = [
     "ToolContext",
     "ToolDefinitionError",
     "Transform",
+    "TriggerFired",
+    "TriggerSuperseded",
     "UnknownPending",
     "UnknownPerson",
     "UnknownType",
@@ -350,9 +377,12 @@ __all__ = [
     "Waiting",
     "create_checkpoint_id",
     "dag",
+    "debate",
     "diff",
+    "goal",
     "guardrail",
     "interrupt",
+    "interruption",
     "match_breakpoint",
     "open_store",
     "parallel",

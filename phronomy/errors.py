@@ -1,4 +1,4 @@
-"""Everything that phronomy raises.
+"""Everything that phronomy raises. The errors of triggers, which extend these, are in `records/trigger_errors.py`.
 
     PhronomyError
     ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run
@@ -27,6 +27,7 @@
     ├── RunBusy                         another worker holds the run
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
+    │   ├── LongTermStoreError          nothing can be kept or found under these terms; the entries are as before
     │   └── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
     ├── PersonExists                    an id or an alias belongs to a person already
     ├── GrantRefused                    a standing grant cannot be given or signed so
@@ -311,6 +312,10 @@ class LeaseLost(PhronomyError):
 
 class StoreError(PhronomyError):
     """A store cannot be opened, read or written."""
+
+
+class LongTermStoreError(StoreError):
+    """A long-term store cannot keep or find what was asked: the message says why. Its entries are as before."""
 
 
 class StillNeeded(StoreError):

@@ -214,7 +214,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, pytest.param("key-value", marks=pytest.mark.sweep)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store of each kind that needs no server."""
     with open_kind(request.param, tmp_path) as opened:

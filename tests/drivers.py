@@ -22,7 +22,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
+from key_values import Values
+
+from phronomy import Agent, Checkpoint, KeyValueStore, MemoryStore, Result, SQLiteStore
 from phronomy.models.litellm import _SOON as LITELLM_LOADS
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch, Claim, Document, Lineage
@@ -31,7 +33,10 @@ PATIENCE = 600.0
 """Seconds that a test waits for what must come, at any speed of the machine: only what hangs takes so long."""
 
 STORES = ("memory", "sqlite")
-"""The kinds of store that `open_kind` opens."""
+"""The kinds of store that `open_kind` opens. "key-value" is one more, for the sweep: all its primitives are in the contract."""
+
+KEY_VALUES: dict[Path, Values] = {}
+"""The key-value stores of tests, by folder."""
 
 
 def calls_ended() -> None:
@@ -177,7 +182,9 @@ STREAMED = (Streamed("sync-streamed", is_async=False), Streamed("async-streamed"
 
 
 def open_kind(kind: str, folder: Path, **options: Any) -> Store:
-    """A store of this kind; the same folder gives the same SQLite file again."""
+    """A store of this kind; the same folder gives the same SQLite file, or the same key-value store, again."""
+    if kind == "key-value":
+        return KeyValueStore(KEY_VALUES.setdefault(folder, Values()), **options)
     return MemoryStore(**options) if kind == "memory" else SQLiteStore(folder / "runs.db", **options)
 
 

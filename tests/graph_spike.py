@@ -95,6 +95,8 @@ class GraphSpec:
     output_guardrails: tuple[()] = ()
     tool_guardrails: tuple[()] = ()
     policy: tuple[()] = ()
+    scopes: None = None
+    is_eager: bool = False
 
     @property
     def flow(self) -> GraphSpec:
@@ -160,6 +162,12 @@ class GraphSpec:
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         return False
+
+    def facts_in(self, state: Checkpoint) -> None:
+        return None
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> None:
+        return None
 
     def advance(self, state: Checkpoint, deps: Any) -> Any:
         raise AssertionError("this graph goes on by itself")

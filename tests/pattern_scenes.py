@@ -11,10 +11,13 @@ from drivers import Driver
 from phronomy import (
     Agent,
     DagNode,
+    GoalNode,
     Pattern,
     Result,
     Store,
     dag,
+    debate,
+    goal,
     parallel,
     race,
     reflect,
@@ -123,6 +126,23 @@ def _race(driver: Driver, store: Store | None, paid: list[str]) -> Pattern[Any]:
     return race(payer("ann", paid), payer("bob", paid), **_in(store))
 
 
+def _debate(driver: Driver, store: Store | None, paid: list[str]) -> Pattern[Any]:
+    def judge(asked: Any) -> Any:
+        paid.append("judge")
+        return {"winner": "bob", "feedback": "again"}
+
+    return debate(payer("ann", paid), payer("bob", paid), judge=driver.function(judge), **_in(store))
+
+
+def _goal(driver: Driver, store: Store | None, paid: list[str]) -> Pattern[Any]:
+    nodes = {
+        "bob": GoalNode(payer("bob", paid), ["plan", "first"], produces=["done"]),
+        "ann": GoalNode(payer("ann", paid), ["plan"], produces=["first"]),
+        "plan": GoalNode(plain("plan", paid, driver), produces=["plan"]),
+    }
+    return goal(nodes, until=lambda facts: "done" in facts, **_in(store))
+
+
 def _in(store: Store | None) -> dict[str, Any]:
     return {"name": "team"} if store is None else {"name": "team", "store": store}
 
@@ -134,6 +154,17 @@ SCENES: dict[str, Scene] = {
     "round_robin": Scene(_round_robin, (("ann",), ("ann",)), "ann paid+note"),
     "dag": Scene(_dag, (("ann", "bob"),), {"from": "join", "got": {"ann": "ann paid", "bob": "bob paid"}}),
     "reflect": Scene(_reflect, (("ann",), ("ann",)), "ann paid"),
+    "debate": Scene(_debate, (("ann", "bob"), ("ann", "bob")), "bob paid"),
+    "goal": Scene(
+        _goal,
+        (("ann",), ("bob",)),
+        {
+            "achieved": True,
+            "satisfaction": 1.0,
+            "facts": {"input": "go", "plan": "go+plan", "first": "ann paid", "done": "bob paid"},
+            "reason": None,
+        },
+    ),
     "race": Scene(_race, (("ann", "bob"),), "ann paid"),
 }
 

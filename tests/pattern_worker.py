@@ -9,7 +9,7 @@ from typing import Any
 from crash_worker import DRIVERS, looked, make_tool
 from pattern_scenes import bosses, says
 
-from phronomy import DagNode, Pattern, Step, dag, race, sequential, supervisor
+from phronomy import DagNode, GoalNode, Pattern, Step, dag, debate, goal, race, sequential, supervisor
 from phronomy.testing import call
 from phronomy.testing.crash import Scene
 
@@ -17,6 +17,13 @@ OUTPUTS: dict[str, Any] = {
     "sequential": "<ann paid>",
     "dag": {"ann": "ann paid", "bob": "bob paid", "read": "read go"},
     "supervisor": "all done",
+    "debate": "bob paid",
+    "goal": {
+        "achieved": True,
+        "satisfaction": 1.0,
+        "facts": {"ann": "ann paid", "bob": "bob paid", "input": "go"},
+        "reason": None,
+    },
 }
 
 
@@ -40,6 +47,15 @@ def pattern_of(kind: str, scene: Scene, driver: str) -> Pattern[Any]:
         return sequential(node(text), payer("ann"), node(whole), store=scene.store)
     if kind == "supervisor":
         return supervisor(bosses(("ann", "1"), ("bob", "2")), [payer("ann"), payer("bob")], store=scene.store)
+    if kind == "debate":
+        judge = node(lambda asked: {"winner": "bob", "feedback": "again"})
+        return debate(payer("ann"), payer("bob"), judge=judge, rounds=1, store=scene.store)
+    if kind == "goal":
+        nodes = {
+            "bob": GoalNode(payer("bob"), ["ann"], produces=["bob"]),
+            "ann": GoalNode(payer("ann"), produces=["ann"]),
+        }
+        return goal(nodes, until=lambda facts: "bob" in facts, store=scene.store)
     if kind == "race":
         return race(payer("ann"), payer("bob"), store=scene.store)
     nodes = {

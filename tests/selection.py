@@ -30,7 +30,7 @@ from zlib import crc32
 import pytest
 from drivers import Driver
 
-WORLDS = ("sync", "async", "memory", "sqlite", "sqlite reopened", "postgres", "redis")
+WORLDS = ("sync", "async", "memory", "sqlite", "sqlite reopened", "postgres", "redis", "key-value")
 """Parameters that name a driver or a kind of store."""
 
 T = TypeVar("T")

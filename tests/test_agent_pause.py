@@ -26,6 +26,7 @@ from phronomy import (
     Respond,
     Result,
     Skip,
+    sequential,
     tool,
 )
 from phronomy.graph import END, START, StateGraph
@@ -297,7 +298,8 @@ class Job(BaseModel):
     log: str = ""
 
 
-def test_what_runs_inside_is_waited_for_and_a_graph_inside_stops_itself(desk: Desk) -> None:
+def test_what_runs_inside_stops_at_a_boundary_of_its_own(desk: Desk) -> None:
+    """EIN-A16: an agent in a tool keeps what its model said, and begins none of it; a graph stops between its nodes."""
     clerk = desk.agent(TWO, "Both.")
     chief: Agent[Any, str] = Agent(
         name="chief",
@@ -307,8 +309,10 @@ def test_what_runs_inside_is_waited_for_and_a_graph_inside_stops_itself(desk: De
     )
     desk.during["model 1"] = desk.pauses(chief)
     paused = desk.invoke(chief).checkpoint
-    assert ([item.path for item in paused.pending], sorted(desk.paid)) == ([""], [1, 2])
-    assert desk.driver.resume(chief, paused).output == "Paid."
+    assert [(item.why, item.path) for item in paused.pending] == [("breakpoint", ""), ("breakpoint", "1.0")]
+    assert (desk.paid, desk.asked) == ([], 1)
+    result = desk.driver.resume(chief, paused)
+    assert (result.output, sorted(desk.paid), desk.asked) == ("Paid.", [1, 2], 2)
 
     graph = StateGraph(Job, name="works")
 
@@ -339,6 +343,17 @@ def test_what_runs_inside_is_waited_for_and_a_graph_inside_stops_itself(desk: De
     paused = desk.invoke(chief).checkpoint
     assert [(item.why, item.path != "") for item in paused.pending] == [("breakpoint", False), ("breakpoint", True)]
     assert desk.driver.resume(chief, paused).output == "Done."
+
+
+def test_an_agent_in_a_step_of_a_pattern_stops_at_its_next_boundary(desk: Desk) -> None:
+    """EIN-A16: the pause of a pattern, in patterns of patterns too, reaches the agent that works."""
+    pattern: Any = sequential(sequential(desk.agent(TWO, "Both."), name="inner"), store=desk.store)
+    desk.during["model 1"] = desk.pauses(pattern, grace=0, reason="wrong customer")
+    paused = desk.invoke(pattern).checkpoint
+    assert [item.reason for item in paused.pending] == ["wrong customer"] * 3
+    assert (desk.paid, desk.asked) == ([], 1)
+    result = desk.driver.resume(pattern, paused)
+    assert (result.output, sorted(desk.paid), desk.asked) == ("Both.", [1, 2], 2)
 
 
 def test_only_its_own_kind_pauses_a_run_and_a_limit_still_holds(desk: Desk) -> None:

@@ -100,8 +100,12 @@ def test_listeners_can_be_given_by_anything_that_lists_them(driver: Driver) -> N
         ("messages", ["hello"], "role None is not user, assistant or tool"),
         ("metadata", [("a", 1)], "metadata is a mapping, not list"),
         ("metadata", 0, "metadata is a mapping, not int"),
-        ("on_pending", "superseed", "on_pending is 'refuse', 'supersede_failed' or 'supersede', not 'superseed'"),
-        ("on_pending", [], "on_pending is 'refuse', 'supersede_failed' or 'supersede'"),
+        (
+            "on_pending",
+            "superseed",
+            "on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not 'superseed'",
+        ),
+        ("on_pending", [], "on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore'"),
         ("settings", {"temperature": 1}, "settings is a ModelSettings, not dict"),
     ],
 )
@@ -162,7 +166,7 @@ def test_a_decision_on_what_is_no_checkpoint_begins_no_run(driver: Driver, store
     ):
         with pytest.raises(InvalidDecision, match=r"this was given an input: of an id, agent.store.load\(id\) gives"):
             driver.step(agent, asked.id, **decision)
-        with pytest.raises(InvalidDecision, match="a decision, or input=, goes with a checkpoint"):
+        with pytest.raises(InvalidDecision, match="a decision, input= or write_to= goes with a checkpoint"):
             streamed.invoke(agent, asked.id, **decision)
     assert rows(store) == before
     assert driver.step(agent, store.load(asked.id), approved=True).status == "running"

@@ -270,7 +270,8 @@ def test_what_a_predicate_knows(driver: Driver) -> None:
     by_type = {here.type: here for here in seen}
     assert list(by_type) == OF_AGENTS
     for here in seen:
-        assert (here.agent, here.input, here.state, here.path, here.thread_id) == ("desk", "go", None, "", "t")
+        assert (here.agent, here.input, here.path, here.thread_id) == ("desk", "go", "", "t")
+        assert [*here.state] == ["messages", "usage", "calls", "handoffs"]
         assert here.run_id == result.run_id
     before, after = by_type["pre_tool_call"], by_type["post_tool_call"]
     assert (before.tool, before.args, before.result, before.asks, before.turn) == ("pay", {"n": 7}, None, False, 1)
@@ -490,6 +491,7 @@ def test_an_expression_that_cannot_be_worked_out_raises_and_takes_no_time(text: 
     ],
 )
 def test_what_is_no_breakpoint_is_refused_when_it_is_made(make: Callable[[], Any], why: str) -> None:
+    """U1."""
     with pytest.raises(ConfigurationError, match=why):
         make()
 
@@ -526,6 +528,7 @@ UNKNOWN = [
 def test_an_unknown_name_is_refused_when_it_is_armed_and_nothing_is_run(
     driver: Driver, breakpoint: Breakpoint, why: str
 ) -> None:
+    """U1."""
     sound = Breakpoint("post_run")
     with pytest.raises(ConfigurationError, match=why):
         driver.invoke(desk(None, breakpoints=[sound, breakpoint]), "go")

@@ -76,6 +76,7 @@ def test_what_is_seen_at_a_node(driver: Driver, store: Store) -> None:
 
 
 def test_what_comes_next_is_told_at_each_stop(driver: Driver, store: Store) -> None:
+    """U4."""
     guards: Any = {"input_guardrails": [MaxLength(99)], "output_guardrails": [MaxLength(99)]}
     agent = desk(store, call("pay", {"n": 7}), '{"n": 5}', output_type=Case, **guards)
     stops = [Breakpoint(point) for point in OF_AGENTS]

@@ -147,7 +147,7 @@ STORE = "sqlite:///runs.db"
 KEYS = [
     "pending_id", "checkpoint_id", "run_id", "branch_id", "thread_id", "agent", "path", "tool_name", "call_id", "args",
     "masked", "digest", "why", "point", "breakpoint", "reason", "requested_at", "expires_at", "on_expiry", "risk", "endpoint",
-    "external", "title", "context", "answers", "requester", "approvers", "votes", "policy", "conversation",
+    "external", "title", "context", "answers", "requester", "approvers", "votes", "policy", "trigger", "conversation",
 ]  # fmt: skip
 """The keys of a pending approval, as docs/cli.md lists them."""
 
@@ -279,6 +279,7 @@ def test_for_machines_a_pending_approval_has_these_keys(said: Callable[[], str])
         "approvers": [],
         "votes": [],
         "policy": None,
+        "trigger": None,
         "conversation": [],
         "label": None,
     }

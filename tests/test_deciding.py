@@ -128,6 +128,7 @@ def test_what_can_be_no_decision_is_refused(desk: Desk) -> None:
 
 @pytest.mark.product
 def test_who_comes_second_is_told_who_was_first(desk: Desk) -> None:
+    """R18."""
     agent = desk.agent(TWO, "Both.")
     first, second = desk.asked(agent).pending
     desk.decide(agent, first.id, Approve(), by="ann")
@@ -157,6 +158,7 @@ class Between(Around):
 
 
 def test_somebody_who_decides_between_the_look_and_the_write_is_first(desk: Desk) -> None:
+    """R18, RBY-A17."""
     asked = desk.asked(desk.agent(TWO))
     with pytest.raises(CheckpointAlreadyResumed, match="rejected by bo"):
         desk.decide(desk.agent(store=Between(desk, asked)), asked.pending[0].id, Approve(), by="ann")

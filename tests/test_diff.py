@@ -204,6 +204,8 @@ OTHER: dict[str, Any] = {
     "elapsed": 7,
     "state": {"k": 1},
     "requester": {"id": "rita"},
+    "scopes": ("invoices:read",),
+    "events": ({"id": "evt", "name": "payment", "by": {"id": "bank"}, "at": datetime(2030, 1, 1, tzinfo=UTC)},),
     "journal": ({"type": "output_refused", "error": "e"},),
     "nested": (checkpoint(path="1.0"),),
 }

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,47 @@ def test_a_skip_before_the_agent(driver: Driver, store: Store) -> None:
     result = driver.resume(agent, paused, decisions={paused.pending[0].id: Skip()}, breakpoints=stops)
     assert (result.status, result.output, result.usage.total_tokens, model.requests) == ("skipped", None, 0, [])
     assert agent.checkpoint(result.checkpoint, label="kept").label == "kept"
+
+
+@pytest.mark.parametrize("point", ["pre_input_guardrails", "pre_agent_run", "pre_model_call"])
+def test_a_run_that_is_skipped_at_its_input_leaves_no_message(driver: Driver, store: Store, point: Any) -> None:
+    """D10: no messages; the next run of the thread is not asked what was skipped, and the record still says what it was."""
+    looked: list[object] = []
+
+    def look(value: object) -> None:
+        looked.append(value)
+
+    model = ScriptedModel(["one", "two"])
+    agent = Agent(name="desk", model=model, store=store, input_guardrails=[guardrail(driver.function(look))])
+    driver.invoke(agent, "first", thread_id="t")
+    paused = driver.invoke(agent, "wrong", thread_id="t", breakpoints=[Breakpoint(point)]).checkpoint
+    skipped = driver.resume(agent, paused, decisions={paused.pending[0].id: Skip()})
+    assert (skipped.status, [said.text for said in skipped.messages]) == ("skipped", ["first", "one"])
+    assert (skipped.checkpoint.input, store.load(skipped.checkpoint.id)) == ("wrong", skipped.checkpoint)
+    assert driver.invoke(agent, "second", thread_id="t").output == "two"
+    assert [said.text for said in model.requests[-1].messages] == ["first", "one", "second"]
+
+
+def test_a_condition_sees_the_state_of_an_agent(driver: Driver, store: Store) -> None:
+    """D5: what was said, what it cost and what is open; it is a copy, and the state of a graph stays what it was."""
+    seen: list[Any] = []
+
+    def look(context: BreakpointContext) -> bool:
+        seen.append(context.state)
+        context.state["messages"].clear()
+        return False
+
+    agent = desk(store, model=ScriptedModel.by_turn([call("pay", {"n": 7}), "done"]))
+    stops = [
+        Breakpoint("pre_tool_call", when=look),
+        Breakpoint("post_run", when="len(state['messages']) == 4 and state['usage']['requests'] == 2"),
+    ]
+    paused = driver.invoke(agent, "go", breakpoints=stops).checkpoint
+    (state,) = seen
+    assert state["calls"] == [{"name": "pay"}]
+    assert (state["usage"]["requests"], state["handoffs"], state["messages"]) == (1, [], [])
+    assert [hit.type for hit in agent.stopped_at(paused)] == ["post_run"]
+    assert [said.role for said in paused.messages] == ["user", "assistant", "tool", "assistant"]
 
 
 def test_a_cancelled_stop(driver: Driver, store: Store) -> None:
@@ -576,8 +618,10 @@ def test_work_inside_work_stops_too(driver: Driver, store: Store) -> None:
     assert (stood, result.output.log) == (["pre_node", *points], ["done"])
 
 
-def test_a_pause_is_no_work(driver: Driver, store: Store) -> None:
+def test_a_pause_is_no_work(driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """W10: no time of the run, and no place of another's, is used while one waits."""
+    hours = [0]
+    monkeypatch.setattr("phronomy.engine.clock.monotonic", lambda: time.monotonic() + 3600 * hours[0])
     hold, arrivals = holding()
     agent = desk(store, limits=Limits(seconds=30), max_parallel=1)
     begun = datetime.now(UTC)
@@ -585,6 +629,7 @@ def test_a_pause_is_no_work(driver: Driver, store: Store) -> None:
         hit = arrivals.next()
         second = driver.invoke(agent, "go", breakpoints=[Breakpoint("tool")])
         assert stops_of(second) == ["pre_tool_call"]
+        hours[0] += 1
         hold.resume_breakpoint(hit.id)
         result = waits.result(PATIENCE)
     assert result.output == "done"

@@ -324,20 +324,21 @@ def test_a_page_of_the_list_goes_on_where_the_last_one_ended(store: Store) -> No
 @pytest.mark.parametrize("bound", [0, -1, 1.5, math.nan, math.inf, True, "3"])
 def test_a_bound_that_is_none_is_refused_when_the_store_is_made(bound: Any) -> None:
     """D40: a maximum below one, or that is no whole number, is a typed error."""
-    with pytest.raises(StoreError, match="max_checkpoints"):
-        MemoryStore(max_checkpoints=bound)
+    with pytest.raises(StoreError, match="max_runs"):
+        MemoryStore(max_runs=bound)
 
 
 def test_beyond_the_bound_the_oldest_go_first() -> None:
     """D40: first in, first out."""
-    store = MemoryStore(max_checkpoints=3)
+    store = MemoryStore(max_runs=3)
     for number in range(5):
         store.save(elsewhere(number, ended="completed"))
     assert ids(store) == [elsewhere(number).id for number in (2, 3, 4)]
 
 
-def test_without_a_bound_nothing_goes(store: Store, clock: Clock) -> None:
+def test_without_a_bound_nothing_goes(clock: Clock) -> None:
     """D40: no retention means for ever."""
+    store = MemoryStore(clock=clock, max_runs=None)
     for number in range(150):
         store.save(elsewhere(number, ended="completed"))
     clock.now += 1e9
@@ -347,7 +348,7 @@ def test_without_a_bound_nothing_goes(store: Store, clock: Clock) -> None:
 
 def test_what_waits_is_never_evicted_and_runs_go_whole() -> None:
     """D40: a bound takes nothing that somebody may still decide, and never half a run."""
-    store = MemoryStore(max_checkpoints=2)
+    store = MemoryStore(max_runs=1)
     asked = waiting(store)
     last = [ended(store) for _ in range(3)][-1]
     assert store.load(asked.id) == asked
@@ -358,7 +359,7 @@ def test_what_waits_is_never_evicted_and_runs_go_whole() -> None:
 def test_labeled_ones_are_spared_from_eviction_where_that_is_asked_for() -> None:
     """D40: with `keep_labeled` only those without a label go, even if the bound cannot be held; without it a label is no help."""
     for keep, left in ((True, [0, 2, 4, 6]), (False, [5, 6])):
-        store = MemoryStore(max_checkpoints=2, keep_labeled=keep)
+        store = MemoryStore(max_runs=2, keep_labeled=keep)
         for number in range(7):
             store.save(elsewhere(number, ended="completed", label=None if number % 2 else f"label {number}"))
         assert ids(store) == [elsewhere(number).id for number in left]
@@ -435,7 +436,7 @@ def test_saves_at_the_same_time_lose_nothing(store: Store) -> None:
 
 def test_saving_again_at_the_bound_evicts_nothing_and_changes_nothing() -> None:
     """D41: an id that is there already is no new one."""
-    store = MemoryStore(max_checkpoints=3)
+    store = MemoryStore(max_runs=3)
     saved = [elsewhere(number, ended="completed") for number in range(3)]
     for checkpoint in saved:
         store.save(checkpoint)

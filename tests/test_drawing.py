@@ -82,7 +82,7 @@ def test_a_run_is_drawn_with_its_stops_and_decisions() -> None:
         'n4{{"4: settled: look<br/>waits for 2 x refund<br/>c4"}}',
         'n5{{"5: refund approved by ann<br/>waits for refund<br/>c5"}}',
         'n6{{"6: settled: refund<br/>waits for refund<br/>c6"}}',
-        'n7("7: refund rejected by Bob Gr#252;n<br/>c7")',
+        'n7("7: refund rejected by Bob Gr#252;n #40;b#41;<br/>c7")',
         'n8(["8: model replied, completed<br/>c8"])',
         *(f"n{place} --> n{place + 1}" for place in range(8)),
         "class n3,n4,n6 stop",

@@ -141,6 +141,20 @@ def test_synchronous_handler(reader: Reader) -> None:
     ]
 
 
+def test_triggers(alone: Reader) -> None:
+    status, said, complaints = alone.run("triggers.py")
+    assert (status, complaints) == (0, "")
+    assert said[1:] == [
+        "the payment of order 1 has fired its trigger",
+        "the payment of order 4 is kept: it waits for an approval",
+        "the payment of order 2 came too late",
+        "completed: order 1 is shipped: 49.90 euros from acme-bank",
+        "completed: order 2 is cancelled: they moved",
+        "completed: order 3 is forgotten",
+        "completed: order 4 is shipped: 20.00 euros from acme-bank",
+    ]
+
+
 def test_two_approvers(reader: Reader) -> None:
     status, said, complaints = reader.run("two_approvers.py")
     assert (status, complaints) == (0, "")
@@ -952,6 +966,34 @@ def test_graph_review(alone: Reader, typed: str, end: str) -> None:
     assert said == ["To be sent: The office is closed on Monday.", f"Send? [y, n, or a better text] {end}"]
 
 
+def test_scopes(alone: Reader) -> None:
+    status, said, complaints = alone.run("scopes.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "otto: There is no tool named 'cancel_invoice'. The tools are: find_invoice.",
+        "rita: cancel_invoice waits for an approval",
+        "(invoice 7 is cancelled)",
+        "rita, with fewer scopes: There is no tool named 'cancel_invoice' any more. Nothing was run.",
+        "audit: reject cancel_invoice by scopes",
+        "audit: approve cancel_invoice by lead",
+        "audit: approve cancel_invoice by lead",
+        "audit: reject cancel_invoice by scopes",
+    ]
+
+
+def test_long_term_store(alone: Reader) -> None:
+    status, said, complaints = alone.run("long_term_store.py", typed="y\n")
+    assert (status, complaints) == (0, "")
+    entry = r'\[{"key":"diet","text":"no nuts","at":"[^"]+"}\]'
+    assert re.fullmatch(
+        rf"Keep 'no nuts' under 'diet'\? \[y/N\] ann: recall found {entry}\n"
+        r'ann: the instructions end with {"key":"diet","text":"no nuts"}\n'
+        r"bob: recall found \[\]\nbob: the instructions end with Plan a dinner for the guest.\n"
+        r"exported: 1 entry, deleted: 1\nleft: nothing",
+        "\n".join(said),
+    )
+
+
 def test_graph_feedback_goes_on_where_it_was_left(alone: Reader) -> None:
     """The first process ends at a prompt; the second asks for the same slogan, and what was wished for is kept."""
     prompt = "What is wrong with it? [nothing] "
@@ -1061,3 +1103,19 @@ def test_research_and_write_resumes_the_next_day(alone: Reader, typed: str, end:
     article = "Bees are in decline, because meadows are."
     done = alone.run("research_and_write.py", typed=typed)
     assert done == (0, [article, f"Publish? [y, n, or a better text] {end}"], "")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [
+        ("y\n", "Published: Yes, because people rest."),
+        ("Yes, on some Fridays.\n", "Published: Yes, on some Fridays."),
+        ("n\n", "rejected: nothing was published"),
+    ],
+    ids=["as it is", "edited", "no"],
+)
+def test_the_winner_of_a_debate_is_decided_on_the_next_day(alone: Reader, typed: str, end: str) -> None:
+    assert alone.run("debate.py") == (0, ["suspended after paper:step-1"], "")
+    done = alone.run("debate.py", typed=typed)
+    assert done == (0, ["Yes, because people rest.", f"Publish? [y, n, or a better text] {end}"], "")

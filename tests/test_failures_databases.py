@@ -266,7 +266,7 @@ def test_two_processes_that_write_at_once_wait_for_each_other(desk: Shop) -> Non
 
 
 def test_a_failure_leaves_a_run_that_can_go_on(desk: Shop) -> None:
-    """Claimed, and then the model, the instructions or the process fail: it is nobody's, and goes on. field failure 109"""
+    """Claimed, and then the model, the instructions or the process fail: it is nobody's, and goes on. field failure 109 U8."""
     down: list[Any] = [KeyboardInterrupt(), ModelError("down"), ValueError("down")]
 
     def instructions(input: Any) -> str:
@@ -444,7 +444,7 @@ def test_every_statement_says_whose_rows_it_means(driver: Driver, tmp_path: Path
 
 
 def test_a_cancelled_turn_is_kept_and_the_next_message_goes_on_from_it(desk: Shop) -> None:
-    """Cancelled while it waits, or left in the middle of a stream: nothing is lost, and there is one line. field failure 116"""
+    """Cancelled while it waits, or left in the middle of a stream: nothing is lost, and there is one line. field failure 116 E18."""
     look = desk.tool("look", requires_approval=False)
     desk.script([], desk.tool("pay"), look)
     desk.model = ScriptedModel.by_turn([say("Let me see.", call("look", {"order": 1}), *pays(2)), "end"])

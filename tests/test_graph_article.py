@@ -65,7 +65,7 @@ class Article(BaseModel):
 
 
 def test_updates_are_reduced_by_channel(desk: Works) -> None:
-    """CMP-A01, and P8: messages are appended, the plan is replaced, results are merged; by the runner, in a branch as well."""
+    """CMP-A01, and P8: messages are appended, the plan is replaced, results are merged; by the runner, in a branch as well. C1."""
     gives: dict[str, Any] = {
         "one": {"m": [1], "plan": "a", "results": {"x": 1}},
         "two": {"m": [2], "plan": "b", "results": {"y": 2}},
@@ -88,7 +88,7 @@ def test_updates_are_reduced_by_channel(desk: Works) -> None:
 
 
 def test_the_order_of_updates_is_that_of_the_graph_whoever_is_first(desk: Works) -> None:
-    """CMP-A01: rebuilt from the updates, the state is the same; two that write to one value in one wave are a typed error."""
+    """CMP-A01: rebuilt from the updates, the state is the same; two that write to one value in one wave are a typed error. C2."""
     desk.draw = lambda: desk.fan("c", "a", "b")
     assert [desk.invoke().output.log for _ in range(5)] == [["c", "a", "b", "last"]] * 5
 
@@ -110,7 +110,7 @@ def test_the_order_of_updates_is_that_of_the_graph_whoever_is_first(desk: Works)
 
 @pytest.mark.parametrize("gate", ["always", "predicate", "breakpoint"])
 def test_a_node_that_needs_approval_has_not_run_at_the_pause(desk: Works, gate: str) -> None:
-    """CMP-A03, and P1: the gate is judged before the body; after the approval it runs once, with the state that was shown."""
+    """CMP-A03, and P1: the gate is judged before the body; after the approval it runs once, with the state that was shown. C6."""
     options: dict[str, Any] = {
         "always": {"requires_approval": True},
         "predicate": {"requires_approval": lambda state: state.log == ["a"]},
@@ -217,7 +217,10 @@ else:
 @pytest.mark.sweep
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory is gone with its process
 def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Works) -> None:
-    """CMP-A04, and P6: killed while a graph inside a graph asks, it continues at the same node with equal state, by its id alone."""
+    """CMP-A04, and P6: killed while a graph inside a graph asks, it continues at the same node with equal state, by its id alone.
+
+    C7, C14.
+    """
     paths = os.pathsep.join([str(Path(phronomy.__file__).parents[1]), str(Path(__file__).parent)])
 
     def start(id: str) -> subprocess.Popen[str]:
@@ -242,7 +245,7 @@ def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Works) -> N
 
 @pytest.mark.parametrize("again", [2, 3])
 def test_a_node_that_raises_leaves_no_checkpoint_of_its_own(desk: Works, again: int) -> None:
-    """CMP-A05, and P5, P11: the failure is recorded, the whole node is run again, up to twice where that is safe."""
+    """CMP-A05, and P5, P11: the failure is recorded, the whole node is run again, up to twice where that is safe. C3."""
 
     def fail(state: Any) -> Any:
         if desk.done.count("b") <= again:
@@ -295,7 +298,7 @@ def test_a_node_that_is_not_safe_to_repeat_is_tried_once(desk: Works) -> None:
 
 
 def test_a_branch_with_edits_leaves_the_original_as_it_was(desk: Works) -> None:
-    """CMP-A07: another branch id, its parent is c2, the original is byte-identical; both run to their ends."""
+    """CMP-A07: another branch id, its parent is c2, the original is byte-identical; both run to their ends. C5."""
     desk.draw = lambda: desk.chain("a", "b", "c", c={"requires_approval": True})
     c2 = desk.invoke({"plan": "old"}, thread_id="t").checkpoint
     before = desk.branch(c2.branch_id)
@@ -314,7 +317,7 @@ def test_a_branch_with_edits_leaves_the_original_as_it_was(desk: Works) -> None:
 
 
 def test_an_unknown_parent_is_not_found_and_nothing_is_saved(desk: Works) -> None:
-    """CMP-A08: by every way that names a checkpoint."""
+    """CMP-A08: by every way that names a checkpoint. C5."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.invoke(interrupt_before=["b"])
     for act in (desk.fork, desk.resume, desk.recover, desk.cancel, desk.approve):
@@ -322,7 +325,10 @@ def test_an_unknown_parent_is_not_found_and_nothing_is_saved(desk: Works) -> Non
 
 
 def test_a_replayed_node_has_the_same_key_and_one_effect(desk: Works) -> None:
-    """CMP-A10: after a crash it is repeated under its key; from an earlier checkpoint, and where branches merge, its update is used."""
+    """CMP-A10: after a crash it is repeated under its key; from an earlier checkpoint, and where branches merge, its update is used.
+
+    C10.
+    """
     keys: list[str] = []
 
     def pay(state: Any, ctx: ToolContext[Any]) -> Any:
@@ -375,7 +381,7 @@ def test_what_a_node_made_of_another_state_is_not_used_in_a_branch(desk: Works) 
 
 @pytest.mark.parametrize("then", ["fallback", "human"])
 def test_after_two_failures_another_node_or_a_human_takes_over(desk: Works, then: str) -> None:
-    """CMP-A11: which of them is configured; a human may give the update, or have it run again."""
+    """CMP-A11: which of them is configured; a human may give the update, or have it run again. C11."""
 
     def fail(state: Any) -> Any:
         raise OSError("down")
@@ -434,7 +440,7 @@ def transcript(desk: Works) -> list[Any]:
 
 
 def test_the_transcript_is_the_same_on_every_store(driver: Driver, tmp_path: Path) -> None:
-    """CMP-A13, and P10: the same calls, and nobody can tell which store it was."""
+    """CMP-A13, and P10: the same calls, and nobody can tell which store it was. C8."""
     told = []
     for kind in KINDS:
         folder = tmp_path / kind
@@ -447,7 +453,7 @@ def test_the_transcript_is_the_same_on_every_store(driver: Driver, tmp_path: Pat
 
 
 def test_no_checkpoint_is_made_in_the_middle_of_a_node(desk: Works) -> None:
-    """CMP-A15: asked for while a node works, it is that of the last wave, and whoever would go on is refused."""
+    """CMP-A15: asked for while a node works, it is that of the last wave, and whoever would go on is refused. C3."""
     seen: list[Any] = []
 
     def work(state: Any) -> Any:
@@ -476,7 +482,10 @@ def test_no_checkpoint_is_made_in_the_middle_of_a_node(desk: Works) -> None:
 
 
 def test_every_checkpoint_has_its_parent_and_a_place(desk: Works) -> None:
-    """P2, P4 and P12: a tree whose root is saved before the first node; steps are numbers that grow, digests and versions are there."""
+    """P2, P4 and P12: a tree whose root is saved before the first node; steps are numbers that grow, digests and versions are there.
+
+    C4.
+    """
     desk.draw = lambda: desk.chain("a", "b", "c")
     result = desk.invoke(thread_id="t")
     history = desk.store().history(result.checkpoint.id)
@@ -527,7 +536,7 @@ def test_history_is_not_rewritten(desk: Works) -> None:
 
 
 def test_every_signal_has_its_effect(desk: Works) -> None:
-    """P5: continue, pause, abort and replan are each done, and stand in the record."""
+    """P5: continue, pause, abort and replan are each done, and stand in the record. C6."""
 
     def signals(state: Any) -> Any:
         match state.plan:
@@ -603,7 +612,7 @@ def test_the_settings_are_read(desk: Works) -> None:
 
 
 def test_a_map_goes_on_while_one_of_it_waits(desk: Works) -> None:
-    """CMP-A01, CMP-A04: single runs side by side; one asks, the others are kept, and the reduction is made once, of all."""
+    """CMP-A01: single runs side by side; one asks, the others are kept, and the reduction is made once, of all."""
 
     def task(item: Any) -> Any:
         desk.done.append(f"item {item}")

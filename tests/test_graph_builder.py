@@ -408,9 +408,8 @@ def test_an_option_that_a_node_cannot_have(options: dict[str, Any], said: str) -
         *(
             ({"input": "plan", "output": "log", option: value}, f"is a run of its own, and {option} is for functions")
             for option, value in {
-                "timeout": 3,
-                "retries": 2,
                 "idempotent": True,
+                "retry_on": (OSError,),
                 "fallback": nothing,
                 "on_failure": "human",
                 "destinations": ["a"],
@@ -639,6 +638,7 @@ def test_a_compiled_graph_is_as_it_was_compiled(name: str) -> None:
 def test_what_a_call_cannot_be_given_and_nothing_has_begun(
     driver: Driver, method: str, options: dict[str, Any], said: str
 ) -> None:
+    """E35."""
     graph = one().compile()
     with pytest.raises(ConfigurationError, match=said):
         driver.call(graph, method, {}, **options)

@@ -74,7 +74,7 @@ def desk(driver: Driver, place: Place) -> Works:
 
 
 def test_a_pause_between_two_nodes(desk: Works) -> None:
-    """EIN-A01: b sees what a gave; there is no input on resume that could be mistaken for one."""
+    """EIN-A01: b sees what a gave; there is no input on resume that could be mistaken for one. E8."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.options = {"interrupt_before": ["b"]}
 
@@ -92,7 +92,7 @@ def test_a_pause_between_two_nodes(desk: Works) -> None:
 
 
 def test_after_one_node_and_before_the_next_is_one_stop(desk: Works) -> None:
-    """EIN-A03: it tells of both, and one resume passes both."""
+    """EIN-A03: it tells of both, and one resume passes both. E4."""
     desk.draw = lambda: desk.chain("1", "2", "3")
     desk.options = {"interrupt_after": ["1"], "interrupt_before": ["2"]}
     stop = desk.invoke()
@@ -103,7 +103,7 @@ def test_after_one_node_and_before_the_next_is_one_stop(desk: Works) -> None:
 
 
 def test_two_nodes_of_one_wave_stop_once(desk: Works) -> None:
-    """EIN-A04: one stop lists both; the merged output is there, and neither runs again."""
+    """EIN-A04: one stop lists both; the merged output is there, and neither runs again. E4, E16."""
     desk.draw = lambda: desk.fan("1", "2")
     desk.options = {"interrupt_after": ["1", "2"]}
     stop = desk.invoke()
@@ -114,7 +114,7 @@ def test_two_nodes_of_one_wave_stop_once(desk: Works) -> None:
 
 
 def test_a_stop_after_the_last_node_is_one(desk: Works) -> None:
-    """EIN-A03: what leads to the end is stopped after as well, and its work is there to be looked at."""
+    """EIN-A03: what leads to the end is stopped after as well, and its work is there to be looked at. E12."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.options = {"max_steps": 2}  # to stop is no step
     stop = desk.invoke(interrupt_after=["b"])
@@ -155,7 +155,7 @@ def test_what_nobody_let_go_on_never_runs(desk: Works, where: str) -> None:
 
 
 def test_a_loop_stops_at_each_visit(desk: Works) -> None:
-    """EIN-A03: passed once, a breakpoint is not passed for good; and the steps of a run are counted over all its resumes."""
+    """EIN-A03: passed once, a breakpoint is not passed for good; and the steps of a run are counted over all its resumes. E11."""
 
     def draw() -> Any:
         graph = desk.nodes("a", "b").add_edge(START, "a").add_edge("a", "b")
@@ -180,7 +180,7 @@ def test_a_loop_stops_at_each_visit(desk: Works) -> None:
 
 
 def test_a_checkpoint_is_resumed_once(desk: Works) -> None:
-    """EIN-A05, EIN-V1: afterwards it is a typed error that tells what came of it; a new input begins a new run."""
+    """EIN-A05, EIN-V1: afterwards it is a typed error that tells what came of it; a new input begins a new run. E26."""
     desk.draw = lambda: desk.chain("a", "b", b={"requires_approval": True})
     stop = desk.invoke({"plan": "x"}, thread_id="t")
     ended = desk.resume(stop.checkpoint, approved=True, by="ann")
@@ -217,7 +217,7 @@ def towers(desk: Works, **inner: Any) -> StateGraph[Any]:
 
 
 def test_a_state_editor_is_called_outermost_first(desk: Works) -> None:
-    """EIN-A07: once for each graph, with its path, on copies; what it changes is seen downstream."""
+    """EIN-A07: once for each graph, with its path, on copies; what it changes is seen downstream. E19."""
     desk.draw = lambda: towers(desk, interrupt_before=["y"])
     stop = desk.invoke()
     place = stop.checkpoint.pending[0].path
@@ -249,7 +249,7 @@ def test_a_state_editor_is_called_outermost_first(desk: Works) -> None:
 
 
 def test_an_editor_that_raises_changes_nothing(desk: Works) -> None:
-    """EIN-A08: at whatever depth, whatever it did before; the checkpoint is resumed afterwards as if nothing had been."""
+    """EIN-A08: at whatever depth, whatever it did before; the checkpoint is resumed afterwards as if nothing had been. E19."""
     desk.draw = lambda: towers(desk, interrupt_before=["y"])
     stop = desk.invoke()
 
@@ -354,7 +354,10 @@ def test_an_edit_of_a_graph_that_goes_on_later_is_not_lost(desk: Works) -> None:
 
 @pytest.mark.parametrize("kind", ["nodes", "sends", "graphs"])
 def test_of_three_that_wait_two_are_answered(desk: Works, kind: str) -> None:
-    """EIN-A10: one with data, one without; only the third waits then, under the id that it had, and what is finished is kept."""
+    """EIN-A10: one with data, one without; only the third waits then, under the id that it had, and what is finished is kept.
+
+    E16, E23, E24.
+    """
 
     def ask(state: Any) -> Any:
         name = state if isinstance(state, str) else state.plan
@@ -453,7 +456,7 @@ def test_a_decision_of_the_wrong_shape_runs_nothing(desk: Works, why: str) -> No
 
 @pytest.mark.parametrize("first", ["asks", "fails"])
 def test_a_stop_survives_a_sibling_that_fails(desk: Works, first: str) -> None:
-    """EIN-A15: the failure is told beside the stop, and a resume runs what failed again, and nothing that is through."""
+    """EIN-A15: the failure is told beside the stop, and a resume runs what failed again, and nothing that is through. E17."""
     broken = [True]
 
     def fail(state: Any) -> Any:
@@ -486,7 +489,7 @@ def test_a_stop_survives_a_sibling_that_fails(desk: Works, first: str) -> None:
 
 
 def test_another_branch_holds_the_new_stop_and_the_old_is_as_it_was(desk: Works) -> None:
-    """EIN-A20: to write elsewhere is to fork, and resume the fork; the original's rows are the same bytes."""
+    """EIN-A20: to write elsewhere is to fork, and resume the fork; the original's rows are the same bytes. E7."""
     desk.draw = lambda: desk.chain("a", "b", "c")
     desk.options = {"interrupt_before": ["b", "c"]}
     a = desk.invoke().checkpoint
@@ -503,8 +506,20 @@ def test_another_branch_holds_the_new_stop_and_the_old_is_as_it_was(desk: Works)
     assert desk.resume(b).status == "completed"
 
 
+def test_a_graph_goes_on_elsewhere_in_one_call(desk: Works) -> None:
+    """E7, EIN-A20: with `write_to`, B holds the new stop, and A is as it was."""
+    desk.draw = lambda: desk.chain("a", "b", "c")
+    desk.options = {"interrupt_before": ["b", "c"]}
+    a = desk.invoke().checkpoint
+    before = desk.branch(a.branch_id)
+    b = desk.resume(a, write_to="B").checkpoint
+    assert (b.branch_id, b.status, asked(b)) == ("B", "suspended", [("", "c", "breakpoint")])
+    assert (desk.branch(a.branch_id), desk.done) == (before, ["a", "b"])
+    assert desk.resume(b).status == "completed"
+
+
 def test_a_new_run_reads_no_stop_whatever_the_order_of_arguments(desk: Works) -> None:
-    """EIN-A21, EIN-V5: `invoke` begins, `resume` goes on, and arguments by keyword have no order; no option forces either."""
+    """EIN-A21, EIN-V5, E6, E7: `invoke` begins, `resume` goes on, and arguments by keyword have no order."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.options = {"interrupt_before": ["b"]}
     old = desk.invoke({"plan": "old"}, thread_id="t").checkpoint
@@ -512,6 +527,7 @@ def test_a_new_run_reads_no_stop_whatever_the_order_of_arguments(desk: Works) ->
         {"thread_id": "t", "on_pending": "supersede", "label": "new"},
         {"label": "new", "on_pending": "supersede", "thread_id": "t"},
         {"on_pending": "supersede", "thread_id": "t", "label": "new"},
+        {"on_pending": "ignore", "thread_id": "t", "label": "new"},
         {"label": "new"},
     ):
         new = desk.invoke({"plan": "new"}, **options).checkpoint
@@ -556,7 +572,7 @@ def test_a_stop_at_an_unknown_node_is_refused_when_it_is_asked_for(desk: Works) 
 
 
 def test_a_node_that_was_renamed_is_a_mismatch_before_anything_runs(desk: Works) -> None:
-    """EIN-A23: waiting, to run again, or behind a gate; the node is named, and the old graph goes on all the same."""
+    """EIN-A23: waiting, to run again, or behind a gate; the node is named, and the old graph goes on all the same. E8."""
     old = {
         "waits": (lambda: desk.chain("a", "b", b={"requires_approval": True}), {}),
         "before": (lambda: desk.chain("a", "b"), {"interrupt_before": ["b"]}),
@@ -693,7 +709,7 @@ def test_an_edit_is_of_what_was_shown(desk: Works, sent: bool) -> None:
 
 
 def test_a_nested_pause_survives_without_a_store(desk: Works) -> None:
-    """EIN-A25: there is always a store; with none configured the checkpoint is the authority, and its text is all there is."""
+    """EIN-A25: there is always a store; with none configured the checkpoint is the authority, and its text is all there is. E32."""
     desk.draw = lambda: towers(desk, interrupt_before=["y"])
 
     def alone() -> Any:
@@ -713,7 +729,7 @@ def test_a_nested_pause_survives_without_a_store(desk: Works) -> None:
 
 
 def test_graphs_that_stop_in_one_wave_are_resumed_each_from_its_stop(desk: Works) -> None:
-    """EIN-V2: two, side by side, answered together and one by one; the first nodes of each ran once, with their input."""
+    """EIN-V2: two, side by side, answered together and one by one; the first nodes of each ran once, with their input. E16."""
 
     def draw() -> Any:
         graph = StateGraph(Job, name="works")
@@ -743,7 +759,7 @@ def test_graphs_that_stop_in_one_wave_are_resumed_each_from_its_stop(desk: Works
 
 @pytest.mark.parametrize("extra", [{}, {"timeout": 60.0}, {"idempotent": True}, {"requires_approval": True}], ids=str)
 def test_an_interrupt_is_no_error_that_a_body_could_swallow(desk: Works, extra: dict[str, Any]) -> None:
-    """EIN-V7: bare, behind handlers, with retries, a timeout or a fallback: it asks, and is no failed attempt."""
+    """EIN-V7: bare, behind handlers, with retries, a timeout or a fallback: it asks, and is no failed attempt. E1, E2."""
 
     def body(state: Any) -> Any:
         try:
@@ -776,7 +792,7 @@ def test_an_interrupt_outside_of_a_run_is_an_error(desk: Works) -> None:
 
 
 def test_equal_calls_are_told_apart(desk: Works) -> None:
-    """EIN-V8: single runs of one node with equal arguments, and calls of an agent in a node with equal and empty ids."""
+    """EIN-V8: single runs of one node with equal arguments, and calls of an agent in a node with equal and empty ids. E22."""
     paid: list[int] = []
 
     @tool(requires_approval=True)
@@ -811,7 +827,7 @@ def test_equal_calls_are_told_apart(desk: Works) -> None:
 
 
 def test_nothing_of_a_state_is_dropped_without_a_word(desk: Works) -> None:
-    """EIN-V9: private fields are refused when the graph is built; what would be lost on its way is refused with its place."""
+    """EIN-V9: private fields are refused when the graph is built; what would be lost on its way is refused with its place. E30."""
 
     class Private(BaseModel):
         log: list[str] = []
@@ -847,7 +863,7 @@ def test_nothing_of_a_state_is_dropped_without_a_word(desk: Works) -> None:
 
 
 def test_what_cannot_be_kept_is_found_where_it_is_made(desk: Works) -> None:
-    """EIN-V10: an unregistered type destroys no run: the node that gave it has failed, its siblings are kept, it runs again."""
+    """EIN-V10: an unregistered type destroys no run: the node that gave it has failed, its siblings are kept, it runs again. E30."""
 
     class Point(BaseModel):
         x: int
@@ -876,7 +892,7 @@ def test_what_cannot_be_kept_is_found_where_it_is_made(desk: Works) -> None:
 
 
 def test_what_runs_again_is_given_what_it_was_given_before(desk: Works) -> None:
-    """EIN-V11: the state of its wave, what a single run brought, and what a graph inside began with; no zero value."""
+    """EIN-V11: the state of its wave, what a single run brought, and what a graph inside began with; no zero value. E13, E14."""
     given: dict[str, list[Any]] = {"plain": [], "send": [], "inner": []}
 
     def asks(name: str) -> Any:
@@ -972,7 +988,7 @@ def test_what_is_stored_has_a_version_and_names_of_its_own(desk: Works) -> None:
 
 
 def test_a_question_belongs_to_the_node_that_asks_and_is_asked_once(desk: Works) -> None:
-    """EIN-V14: late, and from inside a graph in a node; the stop of the graph holds that of the graph inside; no replay."""
+    """EIN-V14: late, and from inside a graph in a node; the stop of the graph holds that of the graph inside; no replay. E9."""
 
     def body(state: Any) -> Any:
         first = interrupt("first", key="1")
@@ -999,7 +1015,7 @@ def test_a_question_belongs_to_the_node_that_asks_and_is_asked_once(desk: Works)
 
 @pytest.mark.parametrize("first", [0, 1], ids=["plain-first", "streamed-first"])
 def test_a_stop_is_stored_alike_streamed_or_not(desk: Works, first: int) -> None:
-    """EIN-V15: and either way is resumed in either; no mode is part of the record."""
+    """EIN-V15: and either way is resumed in either; no mode is part of the record. E28."""
     streamed = next(each for each in STREAMED if each.is_async == desk.driver.is_async)
     drivers = [desk.driver, streamed][:: -1 if first else 1]
     desk.draw = lambda: desk.chain("a", "b", "c", b={"requires_approval": True})
@@ -1013,7 +1029,7 @@ def test_a_stop_is_stored_alike_streamed_or_not(desk: Works, first: int) -> None
 
 
 def test_no_state_is_shared_and_of_two_resumes_one_counts(desk: Works) -> None:
-    """EIN-V16: what is handed out are copies; and of those who resume one stop at once, one does."""
+    """EIN-V16: what is handed out are copies; and of those who resume one stop at once, one does. E10."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.options = {"interrupt_before": ["b"]}
     stop = desk.invoke().checkpoint
@@ -1067,7 +1083,7 @@ class Held:
 
 @pytest.mark.parametrize("grace", [0, None], ids=["left", "waited"])
 def test_a_stop_from_outside_leaves_or_waits_for_what_runs(desk: Works, grace: float | None) -> None:
-    """EIN-A16: what was left is listed to run again with its input, what ended as completed; both come to the same."""
+    """EIN-A16: what was left is listed to run again with its input, what ended as completed; both come to the same. E1, E14, E15."""
     held = Held(desk)
     store = desk.store()
     graph = desk.graph(store=store)
@@ -1098,7 +1114,7 @@ def test_a_stop_from_outside_leaves_or_waits_for_what_runs(desk: Works, grace: f
 
 
 def test_pieces_that_pend_at_a_stop_are_one_value_after_it(desk: Works) -> None:
-    """EIN-A17: whoever reads them sees the whole, once, and nothing is written again."""
+    """EIN-A17: whoever reads them sees the whole, once, and nothing is written again. E28."""
     written: list[str] = []
 
     def write(state: Job) -> Iterator[Any]:
@@ -1124,7 +1140,7 @@ def test_pieces_that_pend_at_a_stop_are_one_value_after_it(desk: Works) -> None:
 
 
 def test_pieces_that_cannot_be_joined_are_refused_before_anything_runs(desk: Works) -> None:
-    """EIN-A18 and EIN-V10: when the graph is built, not when it stops."""
+    """EIN-A18 and EIN-V10: when the graph is built, not when it stops. E29."""
 
     def write(state: Job) -> Iterator[Any]:
         yield {"count": 1}

@@ -194,6 +194,7 @@ def test_without_a_grace_time_what_runs_ends_and_nothing_new_begins(driver: Driv
 
 
 def test_several_in_flight_are_all_waited_for(driver: Driver, store: Store) -> None:
+    """E15."""
     hall = Hall(driver)
     graph = fan(*((name, hall.slow(name)) for name in "abc")).compile(store=store, max_parallel=2)
     with hall.driving(graph) as driven:
@@ -322,6 +323,7 @@ def now(store: Store, branch_id: str) -> Checkpoint:
 def test_EIN_A16_rerun_with_the_original_inputs_or_completed_and_the_same_answer(
     driver: Driver, store: Store, grace: float | None
 ) -> None:
+    """E14, E15."""
     hall = Hall(driver)
     graph = fan(("a", hall.slow("a")), ("b", hall.slow("b")), a=AGAIN, b=AGAIN).compile(store=store)
     with hall.driving(graph, {"plan": "the same"}) as driven:
@@ -380,7 +382,8 @@ def test_what_runs_inside_is_left_as_well(driver: Driver, store: Store) -> None:
     assert (over.status, over.output.log, hall.began) == ("completed", ["x", "y", "b"], ["x", "x", "y", "b"])
 
 
-def test_an_agent_in_a_node_is_waited_for(driver: Driver, store: Store) -> None:
+def test_an_agent_in_a_node_stops_at_its_next_boundary(driver: Driver, store: Store) -> None:
+    """EIN-A16: its tool is waited for, whatever the grace, and its model is not asked before the run goes on."""
     begun, gone = threading.Event(), threading.Event()
     ran: list[int] = []
 
@@ -391,9 +394,8 @@ def test_an_agent_in_a_node_is_waited_for(driver: Driver, store: Store) -> None:
         ran.append(order)
         return "shipped"
 
-    desk: Agent[Any] = Agent(
-        name="desk", model=ScriptedModel.by_turn([call("look", {"order": 7}), "shipped"]), tools=[tool(look)]
-    )
+    model = ScriptedModel.by_turn([call("look", {"order": 7}), "shipped"])
+    desk: Agent[Any] = Agent(name="desk", model=model, tools=[tool(look)])
     graph = (
         StateGraph(Job, name="works")
         .add_node("desk", desk, input="plan", output=lambda answer: {"log": [answer]})
@@ -408,8 +410,11 @@ def test_an_agent_in_a_node_is_waited_for(driver: Driver, store: Store) -> None:
         driver.call(graph, "pause", driven.run_id, grace=0)
         gone.set()
         result = driven.end()
-    assert (result.status, asked(graph, result.checkpoint)) == ("suspended", [("operator", "breakpoint")])
-    assert graph.stop_of(result.checkpoint).after == ("desk",)
+    assert [(item.why, item.path != "") for item in result.checkpoint.pending] == [
+        ("breakpoint", False),
+        ("breakpoint", True),
+    ]
+    assert (ran, len(model.requests)) == ([7], 1)
     assert (driver.resume(graph, result.checkpoint).output.log, ran) == (["shipped", "b"], [7])
 
 

@@ -239,12 +239,14 @@ def test_what_nobody_stored_is_refused(stored: Any) -> None:
 
 
 def test_a_name_that_is_not_registered_is_a_typed_error() -> None:
+    """E30."""
     with pytest.raises(UnknownType, match=r"'shop.Order', which is not registered here: call register_type") as caught:
         KNOWN.decode([{"$type": "shop.Order", "value": {}}])
     assert caught.value.name == "shop.Order" and isinstance(caught.value, CheckpointError)
 
 
 def test_an_old_name_is_read_and_the_new_one_is_written() -> None:
+    """E31."""
     registry = Registry()
     registry.register(Point, "geo.Point", aliases=["Point", "point"])
     assert registry.decode({"$type": "point", "value": {"x": 1}}) == Point(1)
@@ -252,6 +254,8 @@ def test_an_old_name_is_read_and_the_new_one_is_written() -> None:
 
 
 def test_registrations_that_make_no_sense_are_refused_and_change_nothing() -> None:
+    """E30."""
+
     class Local(BaseModel): ...
 
     registry = known()

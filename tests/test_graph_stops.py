@@ -75,6 +75,7 @@ def asked(stop: GraphStop) -> list[tuple[str, str]]:
 
 
 def test_before_and_after_nodes(driver: Driver) -> None:
+    """E1, E4."""
     made = chain(a=logs("a"), b=logs("b"), c=logs("c")).compile(interrupt_before=["b"], interrupt_after=["b", "c"])
     first = driver.invoke(made, {}).checkpoint
     stop = made.stop_of(first)
@@ -111,6 +112,7 @@ def wide() -> Graph[Any, Any]:
 
 
 def test_one_stop_tells_everything_of_a_wave(driver: Driver) -> None:
+    """E3, E4."""
     made = wide()
     stop = made.stop_of(driver.invoke(made, {"plan": "p"}).checkpoint)
     assert stop.status == "suspended"
@@ -131,6 +133,7 @@ def test_one_stop_tells_everything_of_a_wave(driver: Driver) -> None:
 
 
 def test_what_the_stop_gives_is_a_copy(driver: Driver) -> None:
+    """E10."""
     made = wide()
     checkpoint = driver.invoke(made, {"plan": "p"}).checkpoint
     stop = made.stop_of(checkpoint)
@@ -166,6 +169,7 @@ def deep() -> Graph[Any, Any]:
 
 
 def test_nested_stops_and_the_flat_list_of_all_that_is_pending(driver: Driver) -> None:
+    """E3, E22, E32."""
     made = deep()
     checkpoint = driver.invoke(made, {"plan": "refund order 7"}).checkpoint
     stop = made.stop_of(checkpoint)
@@ -403,6 +407,7 @@ def test_a_fork_of_a_nested_stop_has_a_stop_of_its_own(driver: Driver, store: St
 
 @pytest.mark.parametrize("build", [deep, wide])
 def test_the_text_of_a_stop_is_the_stop(driver: Driver, build: Callable[[], Graph[Any, Any]]) -> None:
+    """E9."""
     made = build()
     stop = driver.invoke(made, {"plan": "p"}).checkpoint
     text = stop.model_dump_json()
@@ -439,6 +444,7 @@ def test_a_state_that_is_none_is_a_typed_error_wherever_it_comes_from(driver: Dr
 
 
 def test_a_text_that_was_edited_is_refused(driver: Driver) -> None:
+    """E8."""
     made = chain(a=logs("a")).compile(interrupt_before=["a"])
     text = driver.invoke(made, {"plan": "p3rhaps"}).checkpoint.model_dump_json()
     (problem,) = validate_checkpoint(text.replace("p3rhaps", "s3cret"))

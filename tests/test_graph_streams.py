@@ -177,6 +177,8 @@ def test_channels_in_streams_come_in_many_pieces_and_others_once(driver: Driver,
 
 
 def test_an_empty_stream_is_an_empty_update(driver: Driver, store: Store) -> None:
+    """E29."""
+
     def body(state: Talk) -> Iterator[Any]:
         yield from ()
 
@@ -450,6 +452,7 @@ def test_a_value_that_a_generator_returns_is_refused_and_not_lost(store: Store) 
     ids=repr,
 )  # fmt: skip
 def test_pieces_become_one_value(pieces: list[Any], whole: Any) -> None:
+    """E29."""
     assert merged(pieces) == whole
 
 
@@ -467,12 +470,14 @@ def test_pieces_become_one_value(pieces: list[Any], whole: Any) -> None:
     ids=repr,
 )
 def test_pieces_of_different_types_are_refused_with_their_path(pieces: list[Any], path: str) -> None:
+    """E29."""
     with pytest.raises(Unmergeable) as caught:
         merged(pieces)
     assert caught.value.path == path
 
 
 def test_messages_are_joined_by_their_text_and_their_calls() -> None:
+    """E29."""
     first = Message(role="assistant", content="On ", tool_calls=(ToolCall(id="1", name="pay", arguments='{"a"'),))
     second = Message(
         role="assistant",

@@ -86,6 +86,7 @@ def test_whatever_is_sent_is_answered_as_described() -> None:
     inbox.site.kept(Watching).close()  # a stream would not end
     items = [asked(store, number) for number in range(40)]
     runs = {each.id: store.request(each.id).run_id for each in items}
+    checkpoints = {each.id: store.request(each.id).checkpoint_id for each in items}
     grant = store.grant_like(items[0].id, digest=items[0].digest, by=ROBOT, scope="tenant", uses=5)
     config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
     schema = schemathesis.openapi.from_asgi("/openapi.json", inbox, config=config)
@@ -105,6 +106,8 @@ def test_whatever_is_sent_is_answered_as_described() -> None:
             return
         of_run, of_grant = "/runs/" in case.path, "/grants/" in case.path
         parameters["id"] = runs[item.id] if of_run else grant.id if of_grant else item.id
+        if "checkpoint" in parameters:
+            parameters["checkpoint"] = checkpoints[item.id]
         if isinstance(case.body, dict) and "digest" in case.body:
             case.body["digest"] = item.digest
 

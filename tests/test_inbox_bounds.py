@@ -131,13 +131,18 @@ def test_no_page_answers_without_its_scope(route: Route, scope: Any) -> None:
     assert store.request(item.id).status == "pending"
 
 
-def test_whoever_may_not_read_is_shown_no_request_by_any_way_to_decide_or_grant() -> None:
+def test_whoever_may_not_read_is_shown_no_request_by_any_way_to_decide_grant_or_operate() -> None:
     reads = {
         "/requests/{id}/review",
         "/requests/{id}/edit",
         "/requests/{id}/decision",
         "/requests/{id}/grant",
         "/batch",
+        "/runs/{id}/cancel",
+        "/runs/{id}/pause",
+        "/runs/{id}/step",
+        "/runs/{id}/checkpoints/{checkpoint}/fork",
+        "/runs/{id}/checkpoints/{checkpoint}/restore",
     }
     assert {each.path for each in PAGES if "read" in each.scopes and each.scope != "read"} == reads
 

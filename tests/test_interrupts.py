@@ -339,6 +339,8 @@ ANSWERS: list[Any] = [
 def test_an_answer_of_another_type_is_refused_before_anything_is_consumed(
     quick: Desk, type: Any, right: Any, value: Any, wrong: list[Any]
 ) -> None:
+    """E23."""
+
     def ask() -> str:
         quick.said.append(interrupt("well?", key="what", answer=type))
         return "done"
@@ -904,7 +906,7 @@ def test_a_group_of_other_exceptions_fails_the_call() -> None:
 
 
 def test_a_body_in_a_run_of_its_own_asks_for_itself(quick: Desk) -> None:
-    """The inner run is a plain value to the outer tool; its question is its own, not the outer tool's."""
+    """The inner run is a plain value to the outer tool; its question is its own, not the outer tool's. E34."""
     inner = quick.agent(quick.sells(), store=MemoryStore())
 
     def outer() -> str:
@@ -931,6 +933,8 @@ def run_in_thread(work: Callable[[], Any]) -> Any:
 
 
 def test_two_of_three_calls_of_a_reply_ask_and_the_third_is_through(desk: Desk) -> None:
+    """E24, E27."""
+
     def ask(name: str) -> Tool:
         def body() -> str:
             desk.said.append(name)
@@ -956,6 +960,7 @@ def test_two_of_three_calls_of_a_reply_ask_and_the_third_is_through(desk: Desk) 
 
 
 def test_both_can_be_answered_at_once(desk: Desk) -> None:
+    """E24."""
     agent = desk.agent(desk.sells(), desk.sells(name="again"))
     at = desk.asked(agent)
     one, two = at.pending
@@ -1368,7 +1373,7 @@ def test_a_stream_tells_of_the_question_and_of_the_answer(desk: Desk) -> None:
 
 
 def test_a_body_leaves_itself_a_note_with_a_question_and_nobody_else_sees_it(driver: Driver, store: Store) -> None:
-    """It is there when the body runs again, in any process, and gone when something else is asked."""
+    """It is there when the body runs again, in any process, and gone when something else is asked. E23."""
     desk = Desk(driver, store)
 
     def book(city: str = "Graz") -> str:

@@ -373,6 +373,7 @@ def test_it_does_so_when_the_lease_is_renewed(way: Driver, own: Own, place: Plac
 
 
 def test_cancel_reaches_the_pause_before_the_next_attempt(elsewhere: Elsewhere) -> None:
+    """R20."""
     asked = threading.Semaphore(0)
 
     def busy(body: dict[str, Any]) -> Fault:

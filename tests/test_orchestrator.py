@@ -132,8 +132,9 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_stored(bad: Any, dri
         desk.ask("ann", bad, thread_id="t")
     with pytest.raises(ConfigurationError):
         desk.ask("ann", "hi", thread_id="t", facts={"at": object()})
-    with pytest.raises(ConfigurationError):
-        desk.ask("ann", "hi", thread_id="t", facts=[1])
+    for none in ([1], [], "", 0):
+        with pytest.raises(ConfigurationError):
+            desk.ask("ann", "hi", thread_id="t", facts=none)
     with pytest.raises(ConfigurationError):
         desk.run("hi", thread_id="t", messages=[])
     assert rows(store) == before

@@ -308,7 +308,7 @@ def test_what_a_failure_does_to_a_dag(driver: Driver, store: Store) -> None:
     fails = dag(nodes(breaks("bad", 1)), store=store)
     with pytest.raises(NodeFailed) as raised:
         driver.invoke(fails, "x")
-    assert (raised.value.failures.keys(), log) == ({"bad"}, ["a"])
+    assert (raised.value.failures.keys(), log[:1], {"b", "c"} & {*log}) == ({"bad"}, ["a"], set())
     assert driver.resume(fails, raised.value.checkpoint).output.keys() == {"c", "d"}
     assert sorted(log) == ["a", "b", "c", "d"]
 

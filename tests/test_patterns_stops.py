@@ -414,7 +414,7 @@ def test_a_suspended_pattern_is_forked(driver: Driver, kind: str, store: Store) 
 
 @pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
-@pytest.mark.parametrize("kind", ["sequential", "dag", "supervisor"])
+@pytest.mark.parametrize("kind", ["sequential", "dag", "supervisor", "debate", "goal"])
 @pytest.mark.parametrize("name", DRIVERS, ids=str)
 def test_a_pattern_that_is_killed_anywhere_ends_as_one_that_was_not(kind: str, name: Driver, tmp_path: Path) -> None:
     """W12, DIR-A24: what ran when its worker died runs again, and nothing joins without it; no payment is made twice."""

@@ -591,6 +591,7 @@ WRITES: dict[str, Callable[[PostgresStore], Any]] = {
 @pytest.mark.parametrize("cuts", ["before", "after"])
 @pytest.mark.parametrize("name", WRITES)
 def test_a_commit_whose_answer_is_lost_is_done_once(proxy: Proxy, cuts: str, name: str) -> None:
+    """R18."""
     states = []
     for cut in (None, cuts):
         with postgres_schema() as schema, opened(schema, proxy.url()) as store:

@@ -66,7 +66,7 @@ RECORDS = {
     ("TimelineEntry", "facts"),  # none of them is anything that was said
     ("Shown", "content"),  # whether it is exported
     ("AgentSpec", "output"),  # its type
-    ("GraphSpec", "update"),  # a function, as the next two
+    *(("GraphSpec", "update"), ("TeamSpec", "update")),  # functions, as the next two
     ("PatternSpec", "update"),
     ("OrchestratorSpec", "update"),
     ("AgentSpec", "memory"),  # how much is shown of a conversation
@@ -204,6 +204,7 @@ def _answer(item: Any, edit: dict[str, Any] | None) -> Any:
 def test_a_redacted_argument_is_shown_by_nothing_that_a_run_gives_out(
     driver: Driver, made: Any, input: Any, edit: dict[str, Any] | None
 ) -> None:
+    """R20."""
     seen.clear()
     app = made()
     everything = list(given_out(app, driver, input, edit))

@@ -211,6 +211,7 @@ def test_what_a_tenant_may_not_do_fails_and_changes_nothing(database: Database, 
 
 @each("table", [table for table in schema_of.TABLES if table != "schema"])
 def test_a_tenant_sees_its_own_rows_and_reaches_no_others(database: Database, table: str) -> None:
+    """C13."""
     tenants = {tenant for (tenant,) in database.sql(database.owner, f"SELECT tenant FROM agents.phronomy_{table}")}
     assert tenants == {database.acme, database.globex}
     seen = {tenant for (tenant,) in database.sql(database.acme, f"SELECT tenant FROM agents.phronomy_{table}")}

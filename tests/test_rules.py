@@ -14,6 +14,7 @@ from tables import each
 from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.records.calls import (
     Added,
+    Arrived,
     CallFailed,
     CallResult,
     CallSettled,
@@ -125,7 +126,7 @@ def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
     seen: dict[str, set[type]] = {name: set() for name in TABLE}
     for name, _, _, outcome in drawn.next_states():
         seen[name].add(type(outcome))
-    whole = {Interrupted, Added, Ending, Finished, Halted, Guarded}
+    whole = {Interrupted, Added, Arrived, Ending, Finished, Halted, Guarded}
     legal = {name: set(row) for name, row in TABLE.items()}
     assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == legal
 
@@ -157,7 +158,11 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
         legal = legal and (now.unguarded == outcome.stage or (now.unguarded, outcome.stage) == ("message", "input"))
     elif isinstance(outcome, Added):
         legal = legal and closed(now) is None
-    elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending | Halted | Guarded):
+    elif (
+        legal
+        and name.startswith("call ")
+        and not isinstance(outcome, Interrupted | Ending | Halted | Guarded | Arrived)
+    ):
         legal = type(outcome) in TABLE[name]
     if name == "call answered" and isinstance(
         outcome, Judged

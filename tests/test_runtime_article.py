@@ -119,7 +119,7 @@ else:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory is gone with its process
 def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Shop) -> None:
-    """CMP-A04, and P6: killed while it waits, the run continues at the same call with equal state, known by its id alone."""
+    """CMP-A04, and P6: killed while it waits, the run continues at the same call with equal state, known by its id alone. C7, C14."""
     paths = os.pathsep.join([str(Path(phronomy.__file__).parents[1]), str(Path(__file__).parent)])
 
     def start(id: str) -> subprocess.Popen[str]:
@@ -175,7 +175,7 @@ def test_a_branch_with_edits_leaves_the_original_as_it_was(desk: Shop) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "resume", "recover", "cancel", "approve"])
 def test_an_unknown_parent_is_not_found_and_nothing_is_saved(desk: Shop, method: str) -> None:
-    """CMP-A08: by every way that names a checkpoint, and by the store's own."""
+    """CMP-A08: by every way that names a checkpoint, and by the store's own. C5."""
     desk.script([*pays(1), "end"], desk.tool("pay"))
     desk.invoke(thread_id="t")
     error = unchanged(desk, partial(getattr(desk, method), "ckpt_0"), CheckpointNotFound)
@@ -191,7 +191,7 @@ def test_an_unknown_parent_is_not_found_and_nothing_is_saved(desk: Shop, method:
 
 
 def test_a_replayed_call_has_the_same_key_and_one_effect(desk: Shop) -> None:
-    """CMP-A10: after a crash it is repeated under its key; from an earlier checkpoint its result is used."""
+    """CMP-A10: after a crash it is repeated under its key; from an earlier checkpoint its result is used. C10."""
     keys: list[str] = []
 
     def pay(order: int, ctx: ToolContext[Any]) -> str:
@@ -218,7 +218,7 @@ def test_a_replayed_call_has_the_same_key_and_one_effect(desk: Shop) -> None:
 
 @pytest.mark.parametrize("then", ["fallback", "human"])
 def test_after_two_failures_another_tool_or_a_human_takes_over_unasked(desk: Shop, then: str) -> None:
-    """CMP-A11: which of them is configured; the model is not asked in between."""
+    """CMP-A11: which of them is configured; the model is not asked in between. C11."""
     tries: list[int] = []
 
     def pay(order: int) -> str:
@@ -274,7 +274,7 @@ def transcript(desk: Shop) -> list[Any]:
 
 
 def test_the_transcript_is_the_same_on_every_store(driver: Driver, tmp_path: Path) -> None:
-    """CMP-A13, and P10: the same calls, and nobody can tell which store it was."""
+    """CMP-A13, and P10: the same calls, and nobody can tell which store it was. C8."""
     told = []
     for kind in KINDS:
         folder = tmp_path / kind
@@ -423,7 +423,7 @@ def test_redis_is_asked_for_what_is_wanted_and_walks_no_keys(driver: Driver, tmp
 
 
 def test_a_url_says_which_store_it_is(driver: Driver, tmp_path: Path) -> None:
-    """P10: by its scheme, and each is a whole store."""
+    """P10: by its scheme, and each is a whole store. C8."""
     kinds = {"memory": MemoryStore, "sqlite": SQLiteStore, "postgres": PostgresStore, "redis": RedisStore}
     for kind, expected in kinds.items():
         with place_of(kind, tmp_path) as place, open_store(place.url) as store:
@@ -437,7 +437,7 @@ def test_a_url_says_which_store_it_is(driver: Driver, tmp_path: Path) -> None:
 
 
 def test_what_is_set_is_used_and_no_ttl_takes_what_waits(desk: Shop) -> None:
-    """P11: an hour of approval, a second of keeping: the ended goes, what waits stays for as long as it takes."""
+    """P11: an hour of approval, a second of keeping: the ended goes, what waits stays for as long as it takes. C9."""
     desk.script([], desk.tool("pay", approval_timeout=3 * HOUR, on_expiry="stay"))
     desk.model = ScriptedModel.by_turn([*pays(1), "end"])
     ended = desk.approve(desk.invoke(thread_id="a").checkpoint)

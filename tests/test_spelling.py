@@ -493,7 +493,7 @@ def test_what_one_has_may_be_set_and_its_methods_overridden() -> None:
     assert Small("desk", url="http://localhost:9").tools() == []
 
 
-@each("name", ["aproval_policy", "requires_approval", "policy", "tool_guardrails"])
+@each("name", ["aproval_policy", "requires_approval", "policy"])
 def test_what_is_no_option_of_a_team_is_refused_in_its_class(name: str) -> None:
     for base in (Orchestrator, Pattern, phronomy.Graph):
         with pytest.raises(ConfigurationError, match=rf"class Own: {name} is no option of (Orchestrator|Graph)"):
@@ -511,11 +511,14 @@ def test_what_is_no_option_of_a_team_is_refused_in_its_class(name: str) -> None:
 
 
 def test_an_argument_of_a_team_in_the_body_of_its_class_is_refused() -> None:
-    for name in ("handoffs", "memory", "hold", "on_breakpoint", "entry"):
+    for name in ("handoffs", "memory", "hold", "on_breakpoint", "entry", "tool_guardrails"):
         with pytest.raises(
             ConfigurationError, match=rf"class Own: {name} would be ignored here: give it.*as in Orchestrator\("
         ):
             type("Own", (Orchestrator,), {name: None})
+    for base in (Pattern, phronomy.Graph):
+        with pytest.raises(ConfigurationError, match="tool_guardrails is no option of Graph"):
+            type("Own", (base,), {"tool_guardrails": []})
 
 
 def test_the_options_in_the_class_of_a_team_are_heard(driver: Driver, store: Store) -> None:

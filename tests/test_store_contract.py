@@ -10,12 +10,14 @@ from typing import Any, Self
 
 import pytest
 from drivers import Around
+from key_values import Values
 from redis_server import redis_url
 from servers import postgres_schema, postgres_url
 
 from phronomy import Agent, StoreError
-from phronomy.stores import Document, MemoryStore, PostgresStore, RedisStore, SQLiteStore, Store
+from phronomy.stores import Document, KeyValueStore, MemoryStore, PostgresStore, RedisStore, SQLiteStore, Store
 from phronomy.stores.documents import Documents
+from phronomy.stores.key_value import books, tree
 from phronomy.testing import ScriptedModel, StoreContract
 
 
@@ -88,6 +90,26 @@ class TestRedisStore(StoreContract):
 
     def make_store(self, **options: Any) -> RedisStore:
         return RedisStore(self.url, **options)
+
+
+class TestKeyValueStore(StoreContract):
+    """With sizes at which each write moves into the tree, and most texts are values of their own: all of it is reached."""
+
+    sizes = (1_500, 20, 400)
+
+    @pytest.fixture(autouse=True)
+    def values(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kv = Values()
+        for module, name, size in zip((books, books, tree), ("_MOST", "_INLINE", "_MOST"), self.sizes, strict=True):
+            monkeypatch.setattr(module, name, size)
+
+    def make_store(self, **options: Any) -> KeyValueStore:
+        return KeyValueStore(self.kv, **options)
+
+
+@pytest.mark.sweep
+class TestKeyValueStoreWithItsSizes(TestKeyValueStore):
+    sizes = (books._MOST, books._INLINE, tree._MOST)
 
 
 def test_the_contract_asks_for_a_store() -> None:

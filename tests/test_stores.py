@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from phronomy import Agent, Approve, tool
-from phronomy.errors import CheckpointNotFound, StoreError
+from phronomy.errors import CheckpointNotFound, CheckpointUntrusted, StoreError
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, PendingFilter, SQLiteStore, Store
 from phronomy.testing import ScriptedModel, call
 
@@ -88,8 +88,8 @@ def pay(amount: float) -> str:
     return f"paid {amount}"
 
 
-def clerk(store: Store, *script: Any) -> Agent[Any, Any]:
-    return Agent(name="clerk", model=ScriptedModel(script), tools=[pay], store=store)
+def clerk(store: Store, *script: Any, **options: Any) -> Agent[Any, Any]:
+    return Agent(name="clerk", model=ScriptedModel(script), tools=[pay], store=store, **options)
 
 
 def paid(store: Store, **options: Any) -> str:
@@ -111,7 +111,9 @@ def test_what_is_taken_away_leaves_nothing_in_memory() -> None:
         run_id = paid(store, thread_id=thread, label="gold")
         fork = clerk(store, "x").fork(store.list(run_id=run_id)[1].id)
         clerk(store, "x").cancel(fork)
-    assert min(size for name, size in sizes(store).items() if name not in ("waiting", "order", "handed")) > 0
+    assert (
+        min(size for name, size in sizes(store).items() if name not in ("waiting", "order", "handed", "forgotten")) > 0
+    )
     assert store.clear() > 0
     assert set(sizes(store).values()) == {0}
     waits = clerk(store, call("pay", {"amount": 5.0})).invoke("Pay", thread_id="t").run_id
@@ -131,28 +133,34 @@ def test_what_was_decided_is_no_longer_in_the_lists() -> None:
 
 
 @pytest.mark.parametrize("most", [0, -1, True, 1.5, "3"])
-def test_a_bound_is_a_whole_number_of_checkpoints(most: Any) -> None:
-    with pytest.raises(StoreError, match="max_checkpoints"):
-        MemoryStore(max_checkpoints=most)
+def test_a_bound_is_a_whole_number_of_runs(most: Any) -> None:
+    with pytest.raises(StoreError, match="max_runs"):
+        MemoryStore(max_runs=most)
 
 
-def test_beyond_its_bound_a_memory_store_lets_the_oldest_ended_runs_go() -> None:
+def test_beyond_its_bound_a_memory_store_lets_the_runs_go_that_ended_first() -> None:
     """First in, first out, and no more than is needed; what a thread goes on from stays readable where it is needed."""
-    store = MemoryStore(max_checkpoints=12)
-    one, two = paid(store, thread_id="t"), paid(store, thread_id="u")
-    size = len(store.list(run_id=one))
-    assert len(store.list()) == 2 * size <= 12
-    three = paid(store, thread_id="t")
+    store = MemoryStore(max_runs=2)
+    one, two, three = paid(store, thread_id="t"), paid(store, thread_id="u"), paid(store, thread_id="t")
     assert [branch.id for branch in store.branches()] == [two, three]
     assert [message.role for message in store.latest("t").messages].count("user") == 2  # type: ignore[union-attr]
     with pytest.raises(CheckpointNotFound):
         store.head(one)
-    assert len(store.list()) <= 12
     assert len(list(store.audit(run_id=one))) == 1
 
 
+def test_a_hundred_ended_runs_are_kept_by_default_and_what_waits_beside_them() -> None:
+    """D40: the default bound. D41: the run that is written goes before no other one does."""
+    store = MemoryStore()
+    waits = clerk(store, call("pay", {"amount": 5.0})).invoke("Pay").run_id
+    agent = Agent(name="clerk", model=ScriptedModel.by_turn(["Paid."]), store=store)
+    runs = [agent.invoke("Go").run_id for _ in range(103)]
+    assert [branch.id for branch in store.branches()] == [waits, *runs[3:]]
+    assert sizes(store)["ended"] == 100
+
+
 def test_what_waits_is_never_let_go_even_beyond_the_bound() -> None:
-    store = MemoryStore(max_checkpoints=1)
+    store = MemoryStore(max_runs=1)
     waits = [clerk(store, call("pay", {"amount": 5.0})).invoke("Pay").checkpoint for _ in range(3)]
     assert [store.load(each.id) for each in waits] == waits
     assert store.count() == 3
@@ -161,8 +169,50 @@ def test_what_waits_is_never_let_go_even_beyond_the_bound() -> None:
     assert [branch.id for branch in store.branches()] == [waits[-1].run_id], "the newest stays, whatever the bound"
 
 
+def test_a_run_with_a_fork_that_waits_stays_until_that_has_ended() -> None:
+    """D40: the bound counts runs that have ended in all their branches."""
+    store = MemoryStore(max_runs=1)
+    agent = clerk(store, call("pay", {"amount": 5.0}), "Paid.", "Paid.")
+    asked = agent.invoke("Pay").checkpoint
+    fork = agent.fork(asked)
+    agent.resume(asked, approved=True)
+    later = [paid(store) for _ in range(3)][-1]
+    assert {branch.id for branch in store.branches()} == {asked.run_id, fork.branch_id, later}
+    agent.resume(fork, approved=True)
+    assert {branch.id for branch in store.branches()} == {asked.run_id, fork.branch_id}
+    newest = paid(store)
+    assert [branch.id for branch in store.branches()] == [newest]
+
+
+def test_a_text_of_a_run_that_was_let_go_is_accepted_from_nobody() -> None:
+    """Law 3: the decision in it counted, and nobody knows that any more but the store that deleted the run."""
+    store = MemoryStore(max_runs=1)
+    agent = clerk(store, call("pay", {"amount": 5.0}), "Paid.", trust="bearer")
+    asked = agent.invoke("Pay").checkpoint
+    agent.resume(asked, approved=True)
+    for _ in range(2):
+        paid(store)
+    with pytest.raises(CheckpointUntrusted, match="has ended, and the memory store has deleted it"):
+        agent.resume(asked, approved=True)
+    with pytest.raises(CheckpointUntrusted):
+        agent.fork(asked)
+    assert clerk(MemoryStore(), "Paid.", trust="bearer").resume(asked, approved=True).output == "Paid."
+
+
+def test_that_a_conversation_was_forgotten_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(max_runs=1)
+    for _ in range(2):
+        paid(store, thread_id="t")
+    assert caplog.messages == [], "the thread has a later run"
+    for _ in range(3):
+        paid(store)
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "a memory store keeps the last 1 runs that have ended"
+    ]
+
+
 def test_labels_are_spared_by_the_bound_if_that_is_said() -> None:
-    store = MemoryStore(max_checkpoints=1, keep_labeled=True)
+    store = MemoryStore(max_runs=1, keep_labeled=True)
     gold, plain, newest = paid(store, label="gold"), paid(store), paid(store)
     assert [branch.id for branch in store.branches()] == [gold, newest]
     with pytest.raises(CheckpointNotFound):
@@ -170,7 +220,7 @@ def test_labels_are_spared_by_the_bound_if_that_is_said() -> None:
 
 
 def test_each_tenant_has_the_bound_for_itself() -> None:
-    store = MemoryStore(max_checkpoints=6)
+    store = MemoryStore(max_runs=1)
     other = store.for_tenant("other")
     mine, theirs = paid(store), paid(other)
     assert ([branch.id for branch in store.branches()], [branch.id for branch in other.branches()]) == (

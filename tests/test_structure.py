@@ -87,6 +87,7 @@ MAY_ACT = {
     "phronomy.concurrency.pieces": {"contextvars", "threading"},
     "phronomy.runs.waiting": {"asyncio", "threading", "time"},
     "phronomy.concurrency.superfluous": {"threading"},
+    "phronomy.concurrency.crew": {"asyncio", "queue"},
     "phronomy.concurrency.workers": {"asyncio", "contextvars", "queue", "threading", "time"},
     "phronomy.stops.breakpoints": {"threading"},
     "phronomy.cli": {"os"},
@@ -173,6 +174,7 @@ MAY_ACT = {
     "phronomy.stores.base": {"time"},
     "phronomy.stores.memory": {"os", "time"},
     "phronomy.stores.sql.postgres": {"time"},
+    "phronomy.stores.key_value.store": {"time", "urllib"},
     "phronomy.stores.redis.store": {"time", "urllib"},
     "phronomy.stores.sql.sqlite": {"os", "sqlite3", "threading", "time"},
     "phronomy.testing.scene": {"asyncio", "os", "signal", "threading"},
@@ -229,6 +231,8 @@ LAZY = {
     },  # which backend
     "phronomy.stores": {
         "phronomy.stores.sql.postgres",
+        "phronomy.stores.key_value.books",
+        "phronomy.stores.key_value.store",
         "phronomy.stores.redis.store",
         "phronomy.stores.sql.sqlite",
     },  # reading URLs
@@ -248,6 +252,7 @@ LAZY = {
 
 RECORDS = {
     "phronomy.errors",
+    "phronomy.foundation.checks",
     "phronomy.foundation.dataclasses",
     "phronomy.foundation.deferred_records",
     "phronomy.foundation.json_text",
@@ -261,12 +266,15 @@ RECORDS = {
     "phronomy.records.moves",
     "phronomy.records.principals",
     "phronomy.records.record",
+    "phronomy.records.scopes",
+    "phronomy.records.triggers",
     "phronomy.rules.added_messages",
     "phronomy.rules.limits",
     "phronomy.rules.open_calls",
     "phronomy.rules.reminders",
     "phronomy.rules.table",
     "phronomy.rules.texts_for_model",
+    "phronomy.rules.triggers",
     "phronomy.rules.voted_calls",
     "phronomy.rules.votes",
 }
@@ -334,7 +342,8 @@ RENAMED = {
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
     "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
+    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive",
+    "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
@@ -343,7 +352,6 @@ ALONE = {
     "aunderstand",
     "ain_thread",
     "apause",
-    "aside_by_side",
     "in_either",
     "until_gone",
     "whole",

@@ -49,7 +49,7 @@ ROWS = (
     *(f"Q{number}" for number in range(1, 12)),
     *(f"UIP-A{number:02}" for number in (1, 3, 4, 5, 7, 9, 10, 11, 12, 15, 16, 17, 18, 19)),
 )
-LEFT_OUT = {"UIP-A12": "nothing is polled: what waits is a row that somebody answers, of whatever kind he is"}
+LEFT_OUT = {"UIP-A12": "nothing is polled: what waits is a row; times, events and ends of runs are in test_triggers.py"}
 """The rows without a test here, and why."""
 
 
@@ -103,7 +103,7 @@ def test_the_consumer_of_a_stream_holds_the_run_too(store: Store) -> None:
 
 
 def test_the_event_is_set_while_the_stop_is_looked_at(store: Store) -> None:
-    """Q2: the consumer sets the event while it has the stop in hand, and the run goes on."""
+    """Q2: the consumer sets the event while it has the stop in hand, and the run goes on. U5."""
     go_on = threading.Event()
     stream = desk(store).stream("go", breakpoints=[Breakpoint("*")], hold=Hold(resume_event=go_on, timeout=PATIENCE))
     for event in stream:
@@ -124,7 +124,7 @@ def test_the_event_is_set_while_the_stop_is_looked_at(store: Store) -> None:
 
 
 def test_each_name_matches_as_it_says(driver: Driver, store: Store) -> None:
-    """UIP-A03, Q3: by category, by the name of a tool or of an agent; what nothing is called is refused when it is armed."""
+    """UIP-A03, Q3: by category, by the name of a tool or of an agent; what nothing is called is refused when it is armed. U2, U3."""
     for narrowed in (
         Breakpoint("tool"),
         Breakpoint("tool", tools=["pay"]),
@@ -142,7 +142,7 @@ def test_each_name_matches_as_it_says(driver: Driver, store: Store) -> None:
 
 
 def test_the_star(driver: Driver, store: Store) -> None:
-    """UIP-A04: it stops at tools and approvals, and at no piece of text, model call or end."""
+    """UIP-A04: it stops at tools and approvals, and at no piece of text, model call or end. U2."""
     long = "a text of many pieces " * 9
 
     @tool(requires_approval=True)
@@ -164,7 +164,7 @@ def test_the_star(driver: Driver, store: Store) -> None:
 
 
 def test_a_trace_is_asked_for(driver: Driver, store: Store) -> None:
-    """UIP-A05, UIP-A19: without anybody who could answer the call returns; to trace only is to say so; nothing hangs."""
+    """UIP-A05, UIP-A19: without anybody who could answer the call returns; to trace only is to say so; nothing hangs. U5."""
     agent = desk(store)
     assert driver.invoke(agent, "go").output == "done", "no debugger: nothing waits"
     assert driver.invoke(agent, "go", breakpoints=[Breakpoint("*")]).suspended
@@ -177,7 +177,7 @@ def test_a_trace_is_asked_for(driver: Driver, store: Store) -> None:
 
 
 def test_no_way_to_run_ignores_breakpoints(store: Store) -> None:
-    """UIP-A07, Q4: with every method, sync or async, streamed or not, of agents and of graphs, they stop the run."""
+    """UIP-A07, Q4: with every method, sync or async, streamed or not, of agents and of graphs, they stop the run. U6, U12."""
     for driver in EVERY:
         assert stops_of(driver.invoke(desk(store), "go", breakpoints=[Breakpoint("tool")])) == ["pre_tool_call"]
         graph = works(store=store, breakpoints=[Breakpoint("pre_node")])
@@ -280,7 +280,7 @@ def test_a_decision_outlives_whoever_carried_it_out(driver: Driver, store: Store
 
 
 def test_foreign_answers(driver: Driver, store: Store) -> None:
-    """Q8: an answer for what does not wait there is refused, with nothing changed; so is none where one is needed."""
+    """Q8: an answer for what does not wait there is refused, with nothing changed; so is none where one is needed. U19."""
     agent = desk(store, requires_approval=True, paid=(paid := []))
     first, other = driver.invoke(agent, "go").checkpoint, driver.invoke(agent, "go").checkpoint
     for wrong in ({other.pending[0].id: Approve()}, {"x": Approve()}, {first.pending[0].id: Approve(), "x": Approve()}):
@@ -307,7 +307,7 @@ def test_decisions_have_names_and_stops_have_ids(driver: Driver, store: Store) -
 
 
 def test_one_graph_does_not_stop_another(driver: Driver, store: Store) -> None:
-    """Q10: breakpoints are of a call or of an instance, a loop is stopped each time, and an answer is for one stop alone."""
+    """Q10: breakpoints are of a call or of an instance, a loop is stopped each time, and an answer is for one stop alone. U15."""
     stopped, free = works(store=store, breakpoints=[Breakpoint("pre_node", nodes=["b"])]), works(store=store)
     assert driver.invoke(free, {}).status == "completed"
     first, other = driver.invoke(stopped, {}).checkpoint, driver.invoke(stopped, {}).checkpoint
@@ -331,7 +331,7 @@ def test_one_graph_does_not_stop_another(driver: Driver, store: Store) -> None:
 
 
 def test_what_was_left_open(driver: Driver, store: Store) -> None:
-    """Q11: conditions, expressions, per-tool, the state edited, the call stack; to step is in the tests of the debugger."""
+    """Q11: conditions, expressions, per-tool, the state edited, the call stack; to step is in the tests of the debugger. U6."""
     paid: list[int] = []
     graph = nested(desk(None, [call("pay", {"n": 1}), call("pay", {"n": 500})], "done", paid=paid), store=store)
     stop = [Breakpoint("tool", when="args['n'] > 100", tools=["pay"])]
@@ -343,7 +343,10 @@ def test_what_was_left_open(driver: Driver, store: Store) -> None:
 
 
 def test_several_wait_and_one_is_answered(driver: Driver, store: Store) -> None:
-    """UIP-A10, UIP-A15: two wait, in order; one is answered, the other still waits, and what is new is added; none is nothing."""
+    """UIP-A10, UIP-A15: two wait, in order; one is answered, the other still waits, and what is new is added; none is nothing.
+
+    U16, U18.
+    """
     asked: list[str] = []
 
     def first(state: Work) -> dict[str, Any]:
@@ -378,7 +381,7 @@ def test_several_wait_and_one_is_answered(driver: Driver, store: Store) -> None:
 
 
 def test_what_is_answered_at_once_is_no_suspension(driver: Driver, store: Store) -> None:
-    """UIP-A11: where a handler answers, callers see the last suspension or the result, and none in between."""
+    """UIP-A11: where a handler answers, callers see the last suspension or the result, and none in between. U20."""
     seen: list[str] = []
 
     class Told(Hooks):
@@ -393,7 +396,7 @@ def test_what_is_answered_at_once_is_no_suspension(driver: Driver, store: Store)
 
 
 def test_a_human_or_the_clock(driver: Driver) -> None:
-    """UIP-A17: the first of the two counts, the other is discarded, and the record says which it was."""
+    """UIP-A17: the first of the two counts, the other is discarded, and the record says which it was. U23."""
     now = [1_900_000_000.0]
     store = MemoryStore(clock=lambda: now[0])
     agent = desk(store, requires_approval=True, approval_timeout=60.0, paid=(paid := []))
@@ -411,7 +414,7 @@ def test_a_human_or_the_clock(driver: Driver) -> None:
 
 
 def test_what_is_edited_is_what_is_told_and_run(store: Store) -> None:
-    """UIP-A18: the event that a tool begins, and the tool, have the edited input; of one that is rejected there is neither."""
+    """UIP-A18: the event that a tool begins, and the tool, have the edited input; of one that is rejected there is neither. U22."""
     for breakpoints in ([], [Breakpoint("tool")]):
         agent = desk(store, requires_approval=not breakpoints, breakpoints=breakpoints, paid=(paid := []))
         asked = agent.invoke("go").checkpoint

@@ -402,7 +402,8 @@ def test_the_drawing_of_a_run_says_who_voted_and_for_whom() -> None:
     agent.resume(waiting, decisions={item.id: Approve()}, by=EVE)
     store.decide(item.id, Reject(), by="dora", digest=item.digest)
     drawn = tree_mermaid(store, waiting.run_id)
-    assert "vote: approve pay by eve" in drawn and "vote: reject pay by Dora for Ada" in drawn
+    assert "vote: approve pay by eve" in drawn
+    assert "vote: reject pay by Dora #40;dora#41; for Ada #40;ada#41;" in drawn
     *_, vote = timeline(store, waiting.run_id).query("voted")
     assert (vote.facts["by"], vote.facts["behalf_of"]) == ("dora", "ada")
 

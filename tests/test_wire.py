@@ -191,9 +191,9 @@ def test_nothing_of_a_run_is_json_as_text_inside_json(place: Any, driver: Driver
 def test_every_field_of_every_record_is_sent_but_versions_the_salt_and_notes() -> None:
     """A class that is added later is sent by its fields, with nothing to be done for it."""
     omitted = {(kind.__name__, name) for kind in records() for name in kind.wire_omits if name in kind.model_fields}
-    assert {name for _, name in omitted} == {"version", "salt", "note", "claims"}
+    assert {name for _, name in omitted} == {"version", "salt", "note", "claims", "scopes"}
     assert {kind for kind, name in omitted if name == "salt"} <= {"Checkpoint"}
-    assert {kind for kind, name in omitted if name == "claims"} == {"Principal"}  # of this process alone
+    assert {kind for kind, name in omitted if name in ("claims", "scopes")} == {"Principal"}  # of this process alone
     assert {kind for kind, name in omitted if name == "note"} == {"Call", "CallWaits"}  # a tool's own, for its next run
     event = NodePiece(**PLACE, call_id="n-1", node="write", attempt=1, update={"draft": ["Dear all"]})
     assert sent(event) == {

@@ -36,12 +36,15 @@ from phronomy import (
     Defer,
     Escalate,
     ExternalTool,
+    GoalNode,
     Guardrail,
     Handoff,
     Hold,
     Image,
     InvalidDecision,
     JsonSchemaOutput,
+    KeyValueStore,
+    Labels,
     Limits,
     LiteLLMModel,
     MaxLength,
@@ -61,6 +64,7 @@ from phronomy import (
     Refuse,
     RefusePatterns,
     Reject,
+    Relaxation,
     Respond,
     ResponsesModel,
     Skip,
@@ -72,6 +76,7 @@ from phronomy import (
     ToolCall,
     Usage,
     dag,
+    goal,
     sequential,
     tool,
 )
@@ -136,6 +141,18 @@ TABLE: list[tuple[Any, list[dict[str, Any]]]] = [
     (lambda **given: tool(**given)(twice), [{"timeout": HUGE}, {"retries": CANARY}]),
     (lambda **given: sequential(Step(twice, **given)), [{"timeout": HUGE}, {"retry_wait": HUGE}, {"transform": CANARY}]),
     (lambda **given: dag({"a": DagNode(twice, **given)}), [{"needs": 3}, {"when": CANARY}, {"priority": CANARY}]),
+    (
+        lambda **given: goal({"a": GoalNode(twice, **{"produces": ["x"], **given})}, until=lambda facts: "x" in facts),
+        [{"produces": CANARY}, {"produces": []}, {"requires": 3}, {"priority": CANARY}],
+    ),
+    (
+        lambda **given: goal(
+            {"a": GoalNode(twice, produces=["x"])}, until=lambda facts: "x" in facts, relax=[Relaxation(**{"facts": {}, **given})]
+        ),
+        [{"facts": {"x": object()}}, {"rerun": 3}],
+    ),
+    (Labels, [{"every": 0}, {"every": CANARY}, {"prefix": [CANARY]}, {"when": 3}]),
+    (KeyValueStore, [{"kv": 3}, {"kv": CANARY}]),
     (lambda **given: agent(handoffs=[Handoff("x", **given)]), [{"input": CANARY}, {"approval_timeout": HUGE}]),
     (lambda **given: StateGraph(Job, **given), [{"name": [CANARY]}]),
     (StateGraph, [{"state": CANARY}]),
@@ -245,6 +262,7 @@ def public_classes() -> set[type]:
 
 FOR_USERS: set[Any] = {
     *(Agent, Tool, Guardrail, Orchestrator, Step, DagNode, Handoff, StateGraph, Breakpoint, Escalate),
+    *(GoalNode, Relaxation),
     phronomy.stores.Answered,
 }
 """Those that the table makes by a function."""
@@ -261,10 +279,13 @@ NOT_MADE_BY_USERS = {
     "GuardrailContext",
     "HandoffState",
     "InstructionsContext",
+    "Interruption",
+    "LabelContext",
     "LocalState",
     "MemberState",
     "ModelRequest",
     "Pattern",
+    "PatternDiff",
     "PatternProgress",
     "PatternState",
     "Recovery",
@@ -303,6 +324,7 @@ HOLD_NOTHING = {
     "Announcements",
     "Dispatch",
     "Hooks",
+    "KeyValue",
     "LocalDispatch",
     "Model",
     "StreamingModel",

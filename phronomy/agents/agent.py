@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, overload
 
 from typing_extensions import TypeForm, Unpack
 
@@ -155,6 +155,7 @@ class Agent(Runs[Deps, Output]):
     _spec: AgentSpec | None = None
     _handler: Handler | None = None
     _bearer: bool = False
+    _own: ClassVar[dict[str, object]]  # the agent that calls on the class itself run, once there was one
 
     @overload
     def __init__(self, *, output_type: None = None, **options: Unpack[AgentOptions]) -> None: ...
@@ -173,6 +174,7 @@ class Agent(Runs[Deps, Output]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _SPELT.check(cls)
+        cls._own = {}
 
     def _handler_of_class(self) -> Handler | None:
         """The method of this name that a subclass has: what is asked, where nothing else is given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from phronomy.conversation.views import whole
@@ -39,8 +39,8 @@ class Handoff(Given):
     is the name of that tool (default: `transfer_to_` and the target's name), and `description` is its description
     (default: a text with the target's description). The model fills in a message for the target. With `input`, a
     function that makes the message, the model fills in the parameters of that function. `input_filter` selects the
-    earlier messages that the target is shown (default: all). `requires_approval`, `approval_timeout`, `on_expiry` and
-    `risk` are as for tools.
+    earlier messages that the target is shown (default: all). `requires_approval`, `approval_timeout`, `on_expiry`,
+    `risk` and `scopes` are as for tools.
 
     Raises `ConfigurationError`.
     """
@@ -64,6 +64,7 @@ class Handoff(Given):
         approval_timeout: float | None = None,
         on_expiry: OnExpiry | None = None,
         risk: str | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         if input is not None and (not callable(input) or is_async(input)):
             raise ConfigurationError("the input of a handoff is a plain function, whose parameters the model fills in")
@@ -79,6 +80,7 @@ class Handoff(Given):
             "approval_timeout": approval_timeout,
             "on_expiry": on_expiry,
             "risk": risk,
+            "scopes": scopes,
         }
 
     def __repr__(self) -> str:

@@ -76,6 +76,7 @@ class AgentSpec:
     max_handoffs: int = 20
     review_messages: ReviewMessages = 0
     policy: tuple[Rule, ...] = ()
+    scopes: frozenset[str] | None = None
     team: Mapping[str, AgentSpec] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
 
@@ -220,7 +221,10 @@ class AgentSpec:
     @cached
     def _ref(self) -> AgentRef:
         tools = {
-            name: [tool.schema_hash, tool.gate, *(["external"] if tool.external else ())]
+            name: [
+                *(tool.schema_hash, tool.gate, *(["external"] if tool.external else ())),
+                *([sorted(tool.scopes)] if tool.scopes else ()),
+            ]
             for name, tool in self.tools.items()
         }
         facts: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
-from phronomy.foundation.json_text import clean
+from phronomy.foundation.json_text import JsonValue, clean
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import Answer, Approve, DecisionKind, PendingApproval, Permitted, Reject, Respond, Skip
 from phronomy.records.principals import Principal
@@ -126,19 +126,24 @@ def check_skip(item: PendingApproval, answer: Answer) -> None:
 def check_reply(item: PendingApproval, answer: Answer) -> None:
     """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
     # The body is not entered to find this out. A wrong answer would come back to it as an error, long after the human has left.
-    question = item.args
-    schema = question.get("answer")
     if isinstance(answer, Approve) and answer.args is not None:
         raise InvalidDecision(
             f"pending {item.id} is a question, and has no arguments to edit: answer it with Respond", pending_id=item.id
         )
-    if isinstance(answer, Reject | Skip) or schema is None:
+    if isinstance(answer, Reject | Skip):
         return
-    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
-
-    value = True if isinstance(answer, Approve) else answer.content
-    if (wrong := misfit(value, schema, bounded=item.tool.source.startswith("mcp:"))) is not None:
+    if (wrong := misfit_of(item, True if isinstance(answer, Approve) else answer.content)) is not None:
         raise InvalidDecision(
-            f"the answer to question {question.get('key')!r} (pending {item.id}) is not of the type that was asked for: {wrong}",
+            f"the answer to question {item.args.get('key')!r} (pending {item.id}) is not of the type that was asked for: {wrong}",
             pending_id=item.id,
         )
+
+
+def misfit_of(item: PendingApproval, value: JsonValue) -> str | None:
+    """Where a value does not fit the type that the body asked for; None if it fits, or if any value will do."""
+    schema = item.args.get("answer")
+    if schema is None:
+        return None
+    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
+
+    return misfit(value, schema, bounded=item.tool.source.startswith("mcp:"))

@@ -205,7 +205,7 @@ class ChatApprovals(Announcements, Started):
     def on_request(self, event: RequestChanged) -> None:
         """Note what is to be posted and edited: an agent calls this. Raises `StoreError`, and then it is called again."""
         item = event.request
-        if event.what in _OPEN:
+        if event.what in _OPEN and item.asks_human:  # nobody in a chat makes a time come, or an event arrive
             self._check_store(event)
             for at in self._places(event):
                 key = post_key(item.id, at)

@@ -72,6 +72,7 @@ _COMMANDS: Final = {
     "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
+    "send": ("send.send", _STATUSES),
     "people": ("people.people", _STATUSES),
     "slack": ("slack.slack", _SETTING_UP),
     "telegram": ("telegram.telegram", _SETTING_UP),

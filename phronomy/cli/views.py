@@ -102,6 +102,7 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask,
         "approvers": approvers_view(item, now),
         "votes": [vote_view(vote) for vote in item.votes],
         "policy": item.policy,
+        "trigger": item.trigger.model_dump(mode="json") if item.trigger is not None else None,
         "conversation": [
             {"role": each.role, "text": each.text, "tools": list(each.tools)} for each in item.conversation
         ],

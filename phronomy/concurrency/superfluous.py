@@ -55,7 +55,7 @@ class Wanted:
             if self._why_not(owner) is not None:
                 return False
             if self._leaves and (begun := set(paths)):
-                self._busy[owner] = begun
+                self._busy[owner] = self._busy.get(owner, set()) | begun
         return True
 
     def stored(self, owner: str, running: Container[str]) -> None:

@@ -9,13 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import (
-    AsyncGenerator,
     Awaitable,
     Callable,
-    Coroutine,
     Generator,
-    Iterable,
-    Sequence,
 )
 from contextlib import suppress
 from contextvars import copy_context
@@ -23,7 +19,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
-from phronomy.concurrency.pieces import Heard, Piece, listening
 
 T = TypeVar("T")
 
@@ -154,68 +149,6 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
 def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(lambda: None if left.done() else left.set_result(None))
-
-
-def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
-    """Run pieces of work in threads and yield each result as it comes in. An error is raised once the others are finished.
-
-    With the `owner` of the runs that it is of, also what it gives before it is through.
-    """
-    box: queue.SimpleQueue[Piece | Heard | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    with listening(owner, box.put):
-        for each in work:
-            spawn(each, box.put)
-    raised: BaseException | None = None
-    running = len(work)
-    while running:
-        item = take_from(box, None)
-        if isinstance(item, Piece | Heard):
-            yield item
-            continue
-        running -= 1
-        if item[1] is not None:
-            raised = item[1]
-            continue
-        yield result_in(item)
-    if raised is not None:
-        raise raised
-
-
-async def aside_by_side(
-    work: Iterable[Coroutine[object, None, T]], owner: object | None = None
-) -> AsyncGenerator[T | Piece | Heard]:
-    """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
-    loop = asyncio.get_running_loop()
-    box: asyncio.Queue[Piece | Heard | asyncio.Future[T]] = asyncio.Queue()
-
-    def hear(piece: Piece | Heard) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody hears any more
-            loop.call_soon_threadsafe(box.put_nowait, piece)
-
-    with listening(owner, hear):
-        tasks = [asyncio.ensure_future(each) for each in work]
-    for task in tasks:
-        task.add_done_callback(box.put_nowait)
-    raised: BaseException | None = None
-    running = len(tasks)
-    try:
-        while running:
-            item = await box.get()
-            if isinstance(item, Piece | Heard):
-                yield item
-                continue
-            running -= 1
-            if item.exception() is not None:
-                raised = item.exception()
-                continue
-            yield item.result()
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    if raised is not None:
-        raise raised
 
 
 async def in_either(function: Callable[..., Any], is_async: bool, *args: object) -> Any:

@@ -17,6 +17,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, JsonValue, canonical, clean, plain
 from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message
+from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
 from phronomy.tools.arguments import takes_context
 from phronomy.tools.context import Deps
@@ -87,12 +88,19 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InstructionsContext(Generic[Deps]):
-    """What a function that makes instructions can read about the run. `messages` are the messages so far."""
+    """What a function that makes instructions can read about the run.
+
+    `messages` are the messages so far. `requester` is who asked for the run; None if nobody said. `facts` are the facts of
+    the thread, if the agent works in an `Orchestrator`; else they are empty.
+    """
 
     run_id: str
     thread_id: str | None
     deps: Deps = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
+    requester: Principal | None = None
+    _store: Any = field(default=None, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 Instructions: TypeAlias = str | PromptTemplate | Callable[..., object] | None

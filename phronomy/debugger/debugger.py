@@ -10,8 +10,9 @@ from typing_extensions import Unpack
 
 from phronomy.conversation.input import History
 from phronomy.debugger.stepping import LABEL, Pace, past, stepping
-from phronomy.engine.stop_points import checked, handed_to, is_inside
+from phronomy.engine.stop_points import checked, handed_to, is_inside, state_of_agent
 from phronomy.errors import ConfigurationError, InvalidDecision, NothingDecided, PhronomyError, UnknownPending
+from phronomy.foundation.json_text import plain_object
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
 from phronomy.records.calls import Input
 from phronomy.records.chain import target_of
@@ -408,10 +409,13 @@ class Debugger(Generic[Deps, Output]):
             facts["node" if graph else "tool"] = item.tool_name
         if item is not None and (target := target_of(item.tool)) is not None:
             facts["handoff"] = part.speaker, target
+        flow = self.agent.spec.flow
+        told = flow.facts_in(self.checkpoint) if flow is not None else None
         return BreakpointContext(
+            facts={} if told is None else plain_object(told),
             agent=part.speaker,
             input=part.input,
-            state=flow.shown_state(part) if graph and (flow := self.agent.spec.flow) is not None else None,
+            state=flow.shown_state(part) if graph and flow is not None else state_of_agent(part),
             turn=part.turn,
             path=part.path,
             run_id=part.run_id,

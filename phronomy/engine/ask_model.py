@@ -148,7 +148,13 @@ def instructions_context(runner: Runner) -> InstructionsContext[object]:
     """What a callable that makes instructions may know of the run."""
     state = runner.state
     return InstructionsContext(
-        run_id=state.run_id, thread_id=state.thread_id, deps=runner.deps, messages=state.messages
+        run_id=state.run_id,
+        thread_id=state.thread_id,
+        deps=runner.deps,
+        messages=state.messages,
+        requester=state.requester,
+        _store=runner.ledger.store,
+        facts=runner.facts,
     )
 
 

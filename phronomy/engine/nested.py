@@ -15,8 +15,8 @@ from phronomy.engine.ledger import now
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Nested, Spec
-from phronomy.engine.usage import spent
-from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
+from phronomy.engine.usage import TIMEOUT, spent
+from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, OutputError, RunFailed
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
@@ -44,7 +44,7 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     """Drive the run inside a call: its result, or what it waits for."""
     child: Runner | None = None
     try:
-        child = child_of(runner, call, nested)
+        child = child_of(runner, call, nested, tool)
         child.streams = runner.streams
         # What was decided higher up is given to it before it goes on. It is in its journal with its next write: from then on a
         # checkpoint of the inner run is complete by itself.
@@ -55,7 +55,7 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     except RunFailed as error:
         # A limit of a run around it is no failure of the run inside. It goes up as it is, and a resume with a higher limit goes on
         # inside, where it stands.
-        if tool.on_failure == "human" or is_of_above(error, child):
+        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, error)):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
@@ -65,14 +65,14 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
     """As `run_nested`."""
     child: Runner | None = None
     try:
-        child = child_of(runner, call, nested)
+        child = child_of(runner, call, nested, tool)
         child.streams = runner.streams
         hand_down(runner, child)
         async with aclosing(drive(child)) as moments:
             async for moment in moments:
                 pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
-        if tool.on_failure == "human" or is_of_above(error, child):
+        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, error)):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
@@ -90,6 +90,12 @@ def _is_around(path: str, of: str) -> bool:
     return path != of and (not path or of.startswith(f"{path}/"))
 
 
+def is_tried_again(call: Call, tool: Tool, error: RunFailed) -> bool:
+    """Whether a run inside that has failed goes on in another attempt. A limit of its own would be reached again at once."""
+    over = isinstance(error, OutputError) or (isinstance(error, LimitExceeded) and error.limit != TIMEOUT)
+    return call.attempt <= tool.retries and not over
+
+
 def pass_on(shared: Shared, path: str, moment: Moment) -> None:
     """Tell the watchers what the run at a path yields. Its writes are in the list of heard moments already."""
     if shared.hear is not None:
@@ -100,15 +106,21 @@ def pass_on(shared: Shared, path: str, moment: Moment) -> None:
         told_on(shared)
 
 
-def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
+def child_of(runner: Runner, call: Call, nested: Nested, tool: Tool | None = None) -> Runner:
     """The runner of the run inside a call, where it stopped or at its beginning."""
     path = runner.path_in(call.id)
     # A run that has stopped here is gone on with, and never begun again: what it has done, and what it has cost, is in its chain
     # (law 9).
     base = runner.shared.nested.get(path)
-    if base is not None:
-        check_base(runner, nested.spec, base)
-        child = runner.shared.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+    again = runner.again.pop(call.id, None)
+    if base is not None or again is not None:
+        # One that failed in this process goes on with all that is known of it here, some of which may not be stored yet.
+        if again is None:
+            assert base is not None
+            check_base(runner, nested.spec, base)
+            again = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        child = runner.shared.driven[path] = again
+        child.work_within(tool, call)
         # Its worker was lost in the middle. The calls that it left are dealt with in this chain, as those of the root are when it
         # is opened.
         if child.is_broken:
@@ -123,6 +135,7 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
     child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, within=runner)
     runner.shared.driven[path] = child
+    child.work_within(tool, call)
     return child
 
 
@@ -159,7 +172,7 @@ def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mappin
     )
     # A fork that runs its calls anew has a salt. Without it the runs inside would have the keys of the old branch, and the provider
     # would do nothing.
-    return run.evolve(salt=parent.salt, requester=parent.requester)
+    return run.evolve(salt=parent.salt, requester=parent.requester, scopes=parent.scopes)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:
@@ -259,19 +272,23 @@ def nested_failed(
     if child is not None:
         # As it is stored, not as it is known here: the error is told with a checkpoint, and that must be one that the store has.
         runner.shared.nested[child.state.path] = child.stored
-    runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
         within = "{} in it failed: {}" if child is not None else "{1}"
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
+    usage, elapsed = spent(runner.shared, child.state) if child is not None else (Usage(), 0)
+    known: dict[str, Any] = {"inside": child is not None and not child.fresh, "usage": usage, "worked": elapsed}
+    if is_tried_again(call, tool, error):
+        if child is not None:
+            runner.again[call.id] = child
+        return CallFailed(id=call.id, error=told, next="retry", **known)
+    runner.raised[call.id] = error
     # The failure stops the outer run too, and is resumed inside. So the call says that it has stopped, or a resume would begin it
     # afresh.
     if tool.on_failure != "model":
-        begun = child is not None and not child.fresh
-        usage = spent(runner.shared, child.state).usage if child is not None else Usage()
-        return CallFailed(id=call.id, error=told, next="stop", inside=begun, usage=usage)
+        return CallFailed(id=call.id, error=told, next="stop", **known)
     if child is None:
         return CallFailed(id=call.id, error=told, next="model")
     key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
-    usage, elapsed = spent(runner.shared, child.state)  # it is over, and what it cost counts
+    # It is over, and what it cost counts.
     return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)

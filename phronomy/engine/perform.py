@@ -83,7 +83,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     begin_all(runner, move.calls)
     intents: list[Outcome] = []
     for call in move.calls:
-        tool = runner.spec.tool(call)
+        tool = runner.tool(call)
         if tool is not None and (why := authorization.refusal(state, call, tool.identity(state.path))) is not None:
             raise authorization.refused(state, call, why)
         # The key is in the intent, so that a fork knows which calls were begun here, without the code that makes keys of another

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from phronomy.approvals.policy import Rule
+from phronomy.concurrency.crew import ACrew, Crew
 from phronomy.concurrency.pieces import Heard, Inner, Piece
 from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.scopes import refused_calls
 from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Holding, Spec, Telling
 from phronomy.engine.stop_points import Armed, after_call, armed, before
@@ -17,11 +19,12 @@ from phronomy.engine.usage import over_above
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonText, canonical, plain_object
 from phronomy.models.base import Delta
 from phronomy.records import chain
 from phronomy.records.audit import refusals, votes_by_grant
 from phronomy.records.calls import (
+    Call,
     CallFailed,
     CallSettled,
     CallStarted,
@@ -101,9 +104,13 @@ class Runner:
         # `home` is the agent that the run began with, whose limits, policies and rules of handoffs hold for all of it. `spec`, in
         # `_look`, is the agent that has the conversation now.
         self.home = spec
+        self._within = within
         self._around = within.policies if within is not None else ()
         self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
+        # What the run began with, and no more than whoever drives it gives, nor than a run around it has.
+        given = spec.scopes if within is None else within.scopes
+        self.scopes: frozenset[str] = frozenset(base.scopes) if given is None else given.intersection(base.scopes)
         self.ledger = ledger
         self.shared: Shared = ledger.shared
         self.deps = deps
@@ -134,6 +141,13 @@ class Runner:
         self.dirty: bool = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
+        self.again: dict[
+            str, Runner
+        ] = {}  # the runs inside calls that have failed, and are to go on in another attempt
+        self.crew: Crew[Outcome] | None = None  # the calls under way, where more may begin meanwhile
+        self.acrew: ACrew[Outcome] | None = None
+        self.timeout: float | None = None
+        self.since: int = 0
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
         self.raised: dict[str, Exception] = {}
         self.halted: bool = False
@@ -171,6 +185,18 @@ class Runner:
         if handed_over:
             self._look()
 
+    @property
+    def facts_text(self) -> JsonText | None:
+        """The facts of the team that the run belongs to, the innermost of several; None if there is none."""
+        own = self.home.flow.facts_in(self.state) if self.home.flow is not None else None
+        return own if own is not None or self._within is None else self._within.facts_text
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts as a fresh dict; empty if there is no team."""
+        text = self.facts_text
+        return {} if text is None else plain_object(text)
+
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
         # The node of a graph is gated where it is put into the graph. A policy with a pattern for tools that happened to fit the
@@ -182,19 +208,44 @@ class Runner:
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
         """The runs whose limits bound what the runs inside this one use: itself, and those around it."""
-        return (self, *self.bounds) if is_bounding(self.home.limits) else self.bounds
+        return (self, *self.bounds) if is_bounding(self.home.limits) or self.timeout is not None else self.bounds
+
+    def work_within(self, tool: Tool | None, call: Call) -> None:
+        """Hold to the timeout of the call that this run is inside, from where the present attempt began (law 13)."""
+        self.timeout, self.since = tool.timeout if tool is not None else None, call.worked
 
     def plan(self) -> Move:
-        """What comes next; a failure where that is more than a run around this one may use."""
+        """What comes next; a failure where that is more than a run around this one, or an attempt at its call, may use."""
         move = self.spec.plan(self.state)
-        return over_above(self.bounds, move) or move if self.bounds else move
+        around = self.bounds if self.timeout is None else (self, *self.bounds)
+        return over_above(around, move) or move if around else move
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
         if self._definitions is None:
-            self._definitions = tuple([tool.definition() for tool in self.spec.tools.values()])
+            self._definitions = tuple([tool.definition() for tool in self.tools.values()])
         return self._definitions
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that are there for the run: those whose scopes it has."""
+        return {name: tool for name, tool in self.spec.tools.items() if tool.scopes <= self.scopes}
+
+    def tool(self, call: Call) -> Tool | None:
+        """The tool that a call is for now; None if there is none, or none for a run of these scopes."""
+        tool = self.spec.tool(call)
+        return tool if tool is not None and tool.scopes <= self.scopes else None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether calls are under way here, besides which more may begin."""
+        return any(crew is not None and crew.is_busy for crew in (self.crew, self.acrew))
+
+    @property
+    def seals_in_flight(self) -> bool:
+        """Whether a checkpoint follows though calls run: what has begun meanwhile is read there by those who have no spec."""
+        return self.dirty and self.home.flow is not None and self.home.flow.is_eager
 
     @property
     def in_flight(self) -> bool:
@@ -234,8 +285,8 @@ class Runner:
             self.record(halted)
         turn_open = bool(self.state.calls)
         # The audit line is made with the state before the outcome: there the request still stands that was decided.
-        before = self.state
-        self._go_on_from(self.spec.apply(before, outcome))
+        before, spec = self.state, self.spec  # a handoff changes the latter
+        self._go_on_from(spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
             told = self.ledger.audited(before, outcome)
             if told and isinstance(outcome, Decided) and outcome.decision.grant is not None:
@@ -246,6 +297,9 @@ class Runner:
             self.audit += self.ledger.audited_vote(before, outcome)
         elif isinstance(outcome, Judged):
             self.audit += [trail_row(each) for each in refusals(before, outcome)]
+        if isinstance(outcome, (Judged, CallFailed)):
+            refused = refused_calls(spec, self.scopes, before, outcome, self.ledger.store)
+            self.audit += [trail_row(each) for each in refused]
         # After the fold, which raises if the outcome is not legal. What is refused must not come into the log by the next write.
         self.unsaved.append(outcome)
         # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that
@@ -301,9 +355,9 @@ class Runner:
         # find it.
         elif (why := self.shared.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
-        # Graphs inside stop between their nodes, as the root does. Agents inside are waited for, as tools are: `pause` promises no
-        # more.
-        elif (halted := self.shared.halted) is not None and self.spec.flow is not None and not self.halted:
+        # Runs inside stop at a boundary of their own, as the root does: graphs between their nodes, agents before the model is asked
+        # or calls begin. Whoever pauses a team means all of it.
+        elif (halted := self.shared.halted) is not None and not self.halted:
             self.halted = True
             # It may have ended by the same write.
             with suppress(IllegalOutcome):
@@ -374,6 +428,10 @@ class Runner:
         """The state as the next checkpoint of the chain."""
         id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
         sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        # Lists find checkpoints of the outermost run alone: a run inside has none that could be gone on with by itself.
+        flow = self.home.flow if self.root else None
+        if flow is not None and (label := flow.label_of(self.base, sealed)) is not None:
+            sealed = sealed.evolve(label=label)
         for note in self.notes:
             sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
         return sealed

@@ -9,14 +9,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from phronomy.concurrency.aclosing import aclosing
+from phronomy.concurrency.crew import ACrew, Crew, aside_by_side, side_by_side
 from phronomy.concurrency.leaving import Left, Overran
 from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
 from phronomy.concurrency.retries import backoff
-from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
+from phronomy.concurrency.workers import NEVER, ain_thread, in_place, in_thread, within
 from phronomy.engine import clock
 from phronomy.engine.judging.brief import tool_context
 from phronomy.engine.ledger import now
@@ -36,9 +38,9 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.decisions import PendingApproval, call_digest
-from phronomy.records.record import deadline
+from phronomy.records.record import deadline, later
 from phronomy.rules import authorization
-from phronomy.stops.interrupts import Interrupt, asking, question_id
+from phronomy.stops.interrupts import Asked, Interrupt, asking
 from phronomy.tools.context import OutcomeUnknown, ToolContext
 from phronomy.tools.tool import Tool
 
@@ -48,8 +50,18 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
     # Most runs have one call at a time. It runs in the thread of the caller: a debugger, a lock that is held, a context variable
     # are as the caller has them.
     owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
-    if len(calls) == 1 and owner is None:
+    crew = runner.crew
+    if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
         yield run(runner, calls[0].id, drive)
+        return
+    if is_eager(runner):
+        crew = runner.crew = runner.crew or Crew()
+        crew.begin([partial(run, runner, call.id, drive) for call in calls], owner)
+        for outcome in crew.results():
+            if runner.streams or not isinstance(outcome, Piece | Heard):
+                yield outcome
+            if not isinstance(outcome, Piece | Heard):
+                return  # others run on, and more may begin
         return
     with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
@@ -62,13 +74,28 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
 async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece | Heard]:
     """As `run_calls`, in tasks."""
     owner, run = listened_to(runner, calls), aattempt if is_asked(runner) else aexecute
-    if len(calls) == 1 and owner is None:
+    crew = runner.acrew
+    if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
         yield await run(runner, calls[0].id, drive)
+        return
+    if is_eager(runner):
+        crew = runner.acrew = runner.acrew or ACrew()
+        crew.begin([run(runner, call.id, drive) for call in calls], owner)
+        async for outcome in crew.results():
+            if runner.streams or not isinstance(outcome, Piece | Heard):
+                yield outcome
+            if not isinstance(outcome, Piece | Heard):
+                return  # others run on, and more may begin
         return
     async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
         async for outcome in outcomes:
             if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
+
+
+def is_eager(runner: Runner) -> bool:
+    """Whether more calls may begin while some of a move run."""
+    return runner.spec.flow is not None and runner.spec.flow.is_eager
 
 
 def attempt(runner: Runner, id: str, drive: Drive) -> Outcome:
@@ -103,11 +130,12 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # Behind the gate: a result that is taken over from another branch counts as a run of the call, and needs the same approval.
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return run_apart(runner, call, tool, nested, drive)
+    nested = runner.spec.nested(runner.state, call)
     # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
-    if call.attempt > 1:
+    if call.attempt > 1 and (nested is None or tool.retries):
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    if nested is not None:
+        return run_apart(runner, call, tool, nested, drive)
     # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
@@ -141,10 +169,11 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     context = admit(runner, call, tool)
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return await arun_apart(runner, call, tool, nested, drive)
-    if call.attempt > 1:
+    nested = runner.spec.nested(runner.state, call)
+    if call.attempt > 1 and (nested is None or tool.retries):
         await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    if nested is not None:
+        return await arun_apart(runner, call, tool, nested, drive)
     await runner.ledger.aensure_held()
     started = clock.monotonic()
     try:
@@ -229,7 +258,7 @@ def failed(
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
-    fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
+    fallback = runner.tool(call.evolve(fallback=call.fallback + 1))
     # A tool that is not idempotent is tried again only for the errors that it names: it says by that they come before any effect.
     if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
         following = "retry"
@@ -265,18 +294,28 @@ def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | Ca
 
 def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int) -> CallWaits:
     """The outcome of a body that asks something: the same question has the same id, however often it is asked."""
-    state = runner.state
-    identity = tool.identity(state.path)
-    args: Any = asked.shown
     note: Any = asked.note
     at = now(runner.ledger.store)
+    items = tuple(request_of(runner, call, tool, each, at) for each in asked.asked)
+    return CallWaits(id=call.id, pending=items, elapsed=elapsed, note=note)
+
+
+def request_of(runner: Runner, call: Call, tool: Tool, asked: Asked, at: datetime) -> PendingApproval:
+    """The request for what a body asks at this time. A trigger that waits already is as it was: its time goes on."""
+    if asked.trigger is not None and (known := next((each for each in call.waiting if each.id == asked.id), None)):
+        return known
+    state, trigger = runner.state, asked.trigger
+    identity = tool.identity(state.path)
+    args: Any = asked.args
     timeout, on_expiry = runner.spec.expiry(tool)
+    if trigger is not None and asked.after is not None:
+        trigger = trigger.evolve(due_at=later(at, seconds=asked.after))
     # It is listed as any other request, so a question is decided where approvals are, and by the same rules: an id, a digest of
     # what was shown, a deadline.
     item = PendingApproval(
         # The id follows from the place and the key of the question. The body is run again from its first line when the answer is
         # there, and must find the answer to the same question.
-        id=question_id(state, call, asked.key),
+        id=asked.id,
         call_id=call.call_id,
         tool=identity,
         args=args,
@@ -288,5 +327,10 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         requested_at=at,
         expires_at=deadline(at, timeout),
         on_expiry=on_expiry,
+        title=asked.title,
+        trigger=trigger,
     )
-    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)
+    if item.asks_human:
+        return item
+    # A human may give it up. That nobody decides in time says nothing of what happens outside.
+    return item.evolve(answers=("reject",), expires_at=None)

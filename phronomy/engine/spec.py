@@ -10,6 +10,7 @@ from phronomy.approvals.policy import Handled, Rule
 from phronomy.conversation.instructions import CompiledInstructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode, OutputType
+from phronomy.foundation.json_text import JsonText
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.models.base import Model
 from phronomy.models.settings import ModelSettings
@@ -161,6 +162,11 @@ class Spec(Protocol):
         """The guardrails that look at the calls of its tools and at their results."""
         ...
 
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """The scopes that the caller gives the runs; None: those that a run has."""
+        ...
+
     def inside(self) -> Sequence[Spec]:
         """The specs of the runs that may be inside runs of this one."""
         ...
@@ -214,8 +220,21 @@ class Flow(Protocol):
         """Whether somebody wants to look before the call runs, though its gate lets it."""
         ...
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether calls may follow from some that have settled while others are open."""
+        ...
+
     def over(self, state: Checkpoint) -> Mapping[str, str]:
         """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
+        ...
+
+    def facts_in(self, state: Checkpoint) -> JsonText | None:
+        """The facts of the team whose run it is; None if it is no team's."""
+        ...
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
+        """The label of a checkpoint that follows another; None if it gets none."""
         ...
 
     def point_of(self, call: Call) -> Point | None:

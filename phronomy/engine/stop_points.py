@@ -15,6 +15,7 @@ from phronomy.records.calls import Call, CallFailed, CallSettled, Decided, Halte
 from phronomy.records.chain import target_of
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.records.messages import Message
 from phronomy.records.moves import AskModel, Consult, Finish, Guard, Judge, Move, ReadOutput, Run
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
@@ -319,15 +320,32 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
         type=point,
         agent=runner.spec.name,
         input=state.input,
-        state=flow.shown_state(state) if (flow := runner.spec.flow) is not None else None,
+        state=flow.shown_state(state) if (flow := runner.spec.flow) is not None else state_of_agent(state),
         output=_output(state, point),
         pattern=pattern_of(runner.spec),
         turn=state.turn,
         path=state.path,
         run_id=state.run_id,
         thread_id=state.thread_id,
+        facts=runner.facts,
         **facts,
     )
+
+
+def state_of_agent(state: Checkpoint) -> dict[str, object]:
+    """The state of an agent's run, in plain values: what was said, what it cost, and what is open."""
+    return {
+        "messages": [_said(message) for message in state.messages],
+        "usage": state.usage.model_dump(mode="json", exclude={"version"}),
+        # Without the status: it is another one at the stop than where it was decided to stop.
+        "calls": [{"name": call.name} for call in state.calls if not call.gate],
+        "handoffs": [[made.source, made.target] for made in state.handoffs],
+    }
+
+
+def _said(message: Message) -> dict[str, object]:
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+    return {"role": message.role, "content": message.content, "tool_calls": calls, "settlement": message.settlement}
 
 
 def _output(state: Checkpoint, point: str) -> str | None:

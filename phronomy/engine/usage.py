@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from phronomy.engine.shared import Shared
 from phronomy.errors import LimitExceeded, OutputError, RunFailed
@@ -17,6 +16,10 @@ from phronomy.rules.limits import used_up
 
 if TYPE_CHECKING:
     from phronomy.engine.run import Runner
+
+
+TIMEOUT: Final = "timeout"
+"""The name of the limit that the `timeout` of a call is, for the run inside it."""
 
 
 class Spent(NamedTuple):
@@ -51,7 +54,10 @@ def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
         return None
     for run in around:
         usage, elapsed = spent(run.shared, run.state)
-        if (fail := used_up(run.home.limits, usage, elapsed, asks=isinstance(move, AskModel))) is not None:
+        fail = used_up(run.home.limits, usage, elapsed, asks=isinstance(move, AskModel))
+        if fail is None and run.timeout is not None and elapsed - run.since >= run.timeout * 1000:
+            fail = Fail(limit=TIMEOUT, maximum=run.timeout, used=(elapsed - run.since) / 1000)
+        if fail is not None:
             return replace(fail, path=run.state.path)
     return None
 
@@ -60,22 +66,23 @@ def seconds_left(runner: Runner) -> float | None:
     """How long the model may take, by the limits of the run and of those around it; None: for ever."""
     times = _times(runner)
     # Never nothing: a client that is given no time at all may take that for no bound.
-    return max(min(times, key=itemgetter(0))[0], 0.001) if times else None
+    return max(min(times)[0], 0.001) if times else None
 
 
 def out_of_time(runner: Runner, took: int) -> Fail:
     """The failure of a run whose model has taken so many milliseconds, until the time of the run, or of one around it, was over."""
-    _, run = min(_times(runner), key=itemgetter(0))
-    most, used = run.home.limits.seconds or 0.0, spent(run.shared, run.state).elapsed + took
-    return Fail(limit="seconds", maximum=most, used=used / 1000, path=run.state.path)
+    left, path, limit, most = min(_times(runner))
+    return Fail(limit=limit, maximum=most, used=most - left + took / 1000, path=path)
 
 
-def _times(runner: Runner) -> list[tuple[float, Runner]]:
-    """The seconds that are left to the run, and to each around it whose limits say so."""
-    times: list[tuple[float, Runner]] = []
+def _times(runner: Runner) -> list[tuple[float, str, str, float]]:
+    """The seconds that are left to the run, and to each around it that has a limit or a timeout: with its path, and which it is."""
+    times: list[tuple[float, str, str, float]] = []
     for run in (runner, *runner.bounds):
-        if (most := run.home.limits.seconds) is not None:
-            times.append((most - spent(run.shared, run.state).elapsed / 1000, run))
+        for limit, most, since in (("seconds", run.home.limits.seconds, 0), (TIMEOUT, run.timeout, run.since)):
+            if most is not None:
+                elapsed = spent(run.shared, run.state).elapsed - since
+                times.append((most - elapsed / 1000, run.state.path, limit, most))
     return times
 
 

@@ -74,6 +74,14 @@ def close_unawaited(answer: object) -> None:
         answer.close()
 
 
+def is_true(answer: object) -> bool:
+    """Whether a predicate has answered yes. Raises `TypeError` for an answer to be awaited, which would always count as true."""
+    if hasattr(type(answer), "__await__"):
+        close_unawaited(answer)
+        raise TypeError("a plain function is needed")
+    return bool(answer)
+
+
 def is_async(function: Callable[..., object]) -> bool:
     """Whether calling the function gives something to await; decided from how it was written."""
     while isinstance(function, partial):

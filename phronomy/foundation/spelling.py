@@ -22,9 +22,9 @@ GATES_OF: Final = {
     "approval_policy": "an agent or a graph",
     "on_approval_required": "an agent or a graph",
     "breakpoints": "an agent or a graph",
-    "input_guardrails": "an agent",
-    "output_guardrails": "an agent",
-    "tool_guardrails": "an agent",
+    "input_guardrails": "an agent, a pattern or a team",
+    "output_guardrails": "an agent, a pattern or a team",
+    "tool_guardrails": "an agent, a pattern or a team",
 }
 """The options that hold something back, each with what it is an option of."""
 

@@ -37,6 +37,11 @@ def escaped(text: str) -> str:
     return with_visible_letters(text, written_out, known=plain_scripts(text))
 
 
+def shows_all(text: str) -> bool:
+    """Whether no character of the text shows as nothing, or is acted on. One may still look like another."""
+    return text.isprintable() and not any(ord(char) in _BLANK for char in text)
+
+
 def written_out(char: str) -> str:
     """The code of a character."""
     code = ord(char)

@@ -101,6 +101,7 @@ class GuardrailContext(Generic[Deps]):
 
     `agent` is the name of the agent. `path` is the path of a nested run; it is empty for the outermost run. `tool_name`
     is set only for tool calls. `messages` are the messages so far, and `deps` are the objects from `invoke(deps=...)`.
+    `facts` are the facts of the thread, if the agent works in an `Orchestrator`; else they are empty.
     """
 
     stage: Stage
@@ -111,6 +112,7 @@ class GuardrailContext(Generic[Deps]):
     tool_name: str | None = None
     deps: Deps = field(repr=False)
     messages: tuple[Message, ...] = field(default=(), repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 # Guardrails of yours

@@ -147,7 +147,8 @@ TYPES: Final[Mapping[str, ProblemType]] = {
     "stale": ProblemType(
         status=412,
         title="This has changed since you read it",
-        advice="Read it again, and send its new ETag as If-Match, if you still want this. Nothing was changed.",
+        advice="Read it again, and send its new ETag as If-Match, or its new digest, if you still want this. Nothing was changed.",
+        for_people="Read it again, and do it once more if you still want this. Nothing was changed.",
     ),
     "too-large": ProblemType(
         status=413, title="The body is too large", advice="Send less. The server says how much it takes."

@@ -172,6 +172,11 @@ def goes_together(item: PendingApproval) -> bool:
     return item.why == "approval" and not is_risky(item)
 
 
+def named(who: Principal) -> str:
+    """A person by name and id: the name is one's own choice."""
+    return f"{who.name} ({who.id})" if who.name and who.name != who.id else who.id
+
+
 async def list_waiting(
     store: Store, identity: Identity, wanted: WaitingFilter, *, limit: int, after: str | None = None
 ) -> WaitingPage:

@@ -68,14 +68,14 @@ def local_inbox(
 ) -> tuple[Inbox, OneTimeLink]:
     """An inbox for one's own machine, and what makes its links. `announce` gets the path of each link that somebody asks for.
 
-    Its one person may do all that can be done: start and cancel runs only where there are agents.
+    Its one person may do all that can be done: start, cancel and operate runs only where there are agents.
     """
     link = OneTimeLink(store, principal, announce=announce)
     names = [f"[{each}]" if ":" in each else each for each in LOOPBACK]
     hosts = [f"{each}:{port}" for each in names] + (names if port == _HTTP else [])
     # No prefix and not secure: there is no TLS here. Strict: nothing outside of this machine leads to it.
     sessions = Sessions(store, cookie=f"phronomy-{port}", secure=False, same_site="strict")
-    scopes = frozenset(SCOPES) if agents else frozenset(SCOPES) - {"start", "cancel"}
+    scopes = frozenset(SCOPES) if agents else frozenset(SCOPES) - {"start", "cancel", "operate"}
     inbox = Inbox(
         store,
         agents,

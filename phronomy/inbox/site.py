@@ -101,6 +101,11 @@ class Site:
             found = self._stores[tenant] = self.store.for_tenant(tenant)
         return found
 
+    def agent_of(self, store: Store, name: str) -> Runs[Any, Any] | None:
+        """The agent of this name, if it is one of this process, and of the tenant of this store."""
+        found = self.agents.get(name)
+        return found if found is not None and found.store.tenant == store.tenant else None
+
     def tool_of(self, item: PendingApproval) -> Tool | None:
         """The tool that a request is about, if one of the agents here has it, unchanged; None otherwise.
 

@@ -81,7 +81,7 @@ class Visit:
         self.maybe: Identity | None = None
         self.key: bytes = b""
         self.body: bytes = b""
-        self.about: list[str] = []  # the ids of the requests that were decided, for the access log
+        self.about: list[str] = []  # the ids of what was decided and operated, for the access log
         self._identify = identify
 
     async def identify(self) -> Identity | None:

@@ -19,6 +19,7 @@ from phronomy.foundation.quoting import quoted_name, without
 from phronomy.foundation.spelling import Given
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import ToolIdentity
+from phronomy.records.scopes import NEEDED, scopes_in
 from phronomy.stops.interrupts import asker_here
 from phronomy.tools.approval import Approval
 from phronomy.tools.arguments import Arguments
@@ -62,6 +63,8 @@ class MCPServer(Given):
       is asked.
     - `redact`: a mapping from tools to parameters whose values stay out of logs and errors. `risk`: a text for all
       tools, or a mapping from tools to texts.
+    - `scopes`: the scopes that a run needs for the tools, or a mapping from tools to scopes. In a mapping, the key
+      `"*"` is for all other tools; without it, those are left out.
     - `timeout`: the seconds that a call may take. `connect_timeout`: the seconds for reaching the server and listing
       its tools. An HTTP server counts as lost if it sends nothing for five minutes, or for `timeout` seconds if that is
       longer.
@@ -96,6 +99,7 @@ class MCPServer(Given):
         idempotent: Iterable[str] = (),
         redact: Mapping[str, Iterable[str]] | None = None,
         risk: str | Mapping[str, str] | None = None,
+        scopes: Iterable[str] | Mapping[str, Iterable[str]] = (),
         elicitation: bool = False,
         timeout: float | None = None,
         connect_timeout: float = 30.0,
@@ -118,6 +122,7 @@ class MCPServer(Given):
             requires_approval if isinstance(requires_approval, Mapping) else {_REST: requires_approval}
         )
         self._risk: Mapping[str, str | None] = risk if isinstance(risk, Mapping) else {_REST: risk}
+        self._scopes: dict[str, frozenset[str] | None] = _checked_scopes(name, scopes)
         self._prefix = prefix
         self._tools = None if tools is None else _names(name, "tools", tools)
         self._exclude = _names(name, "exclude", exclude)
@@ -241,6 +246,8 @@ class MCPServer(Given):
         for each in listed.values():
             if each.name in self._exclude or (self._tools is not None and each.name not in self._tools):
                 continue
+            if self._scopes_of(each.name) is None:  # nobody has said who may have it
+                continue
             made = MCPTool(self, each)
             if made.name in found:
                 both = f"{found[made.name].remote_name!r} and {each.name!r}"
@@ -264,6 +271,10 @@ class MCPServer(Given):
                 raise
         return self._connected().refresh(self._connect_timeout)
 
+    def _scopes_of(self, name: str) -> frozenset[str] | None:
+        """The scopes that a tool of this name needs; None if nothing is said of it."""
+        return _of(self._scopes, name, None)
+
     def _refuse_unknown(self, listed: Mapping[str, Listed]) -> None:
         """Refuse names that the server does not have: one that is misspelt would gate, or leave out, nothing."""
         named: dict[str, Iterable[str]] = {
@@ -273,6 +284,7 @@ class MCPServer(Given):
             "idempotent": self._idempotent,
             "redact": self._redact.keys(),
             "risk": self._risk.keys() - {_REST},
+            "scopes": self._scopes.keys() - {_REST},
         }
         for option, names in named.items():
             if unknown := sorted(set(names) - listed.keys()):
@@ -328,6 +340,7 @@ class MCPTool(Tool):
         self.source: str = f"mcp:{server.name}"
         self.requires_approval: Requirement = _of(server._requires_approval, listed.name, True)
         self.risk: str | None = _of(server._risk, listed.name, None)
+        self.scopes: frozenset[str] = server._scopes_of(listed.name) or frozenset()
         self.idempotent: bool = listed.name in server._idempotent
         self.retries = 2 if self.idempotent else 0
         self.timeout: float | None = server._timeout
@@ -395,6 +408,18 @@ def _check_gates(server: str, asked: object) -> None:
                 f"MCP server {server!r}: requires_approval is exactly True, exactly False, a function of the arguments,"
                 " an Approval, or a mapping from names of tools to these"
             )
+
+
+def _checked_scopes(server: str, given: object) -> dict[str, frozenset[str] | None]:
+    """The scopes of each tool. Raises `ConfigurationError`."""
+    found = {
+        each: scopes_in(scopes) for each, scopes in (given if isinstance(given, Mapping) else {_REST: given}).items()
+    }
+    if None in found.values() or not all(isinstance(each, str) for each in found):
+        raise ConfigurationError(
+            f"MCP server {server!r}: scopes is {NEEDED}, or a mapping from names of tools to such lists"
+        )
+    return found
 
 
 def _check_place(name: str, command: object, env: object, cwd: object, url: object, headers: object) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from operator import not_
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
@@ -37,6 +38,9 @@ class AuditRecord(Record):
     marked as a `vote`. A record that is `refused` is of somebody who may not decide; it changed nothing. `behalf_of` is
     the person for whom a deputy decided, `grant` the standing grant that was used, and `policy` the version of the
     approval policy: a hash.
+
+    A `reject` through the channel `"scopes"` is of a call that was refused because its tool is not there for the run:
+    `reason` names the scopes that the run lacks. It has no `by`, `pending_id` and `digest`, since nobody was asked.
 
     Old records have no `why`, `ran_digest` or `content_digest`.
     """
@@ -128,6 +132,17 @@ def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) 
     facts |= {"tool_name": request.tool_name, "why": request.why}
     unknown = decision.args is not None and not decision.judged
     return _record(decision, None if unknown else decision.digest, facts)
+
+
+def scope_refusal(state: Checkpoint, tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:
+    """What the trail says of a call of a tool that is not there for the run, because the run lacks these scopes."""
+    reason = f"the run does not have {', '.join(missing)}"
+    facts: dict[str, Any] = {**_place(state), "agent": state.speaker, "path": state.path, "tool_name": tool_name}
+    return AuditRecord(**facts, at=at, kind="reject", channel=SCOPES, reason=reason)
+
+
+SCOPES: Final = "scopes"
+"""The channel of a record about a call that nobody decided: the scopes of the run did."""
 
 
 def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -> AuditRecord:

@@ -25,6 +25,7 @@ from phronomy.records.decisions import (
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
 from phronomy.records.principals import Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
+from phronomy.records.triggers import KeptEvent
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
 """The status of a run in a checkpoint. The last five mean that the run has ended."""
@@ -117,7 +118,8 @@ class Call(Record):
     approval lets the call run.
 
     `waiting` has the requests of its nested run or its body. `stopped` says that the call has waited before, or that
-    its nested run failed. `usage` is what the nested run has used, as far as this run knows. `point` and `label` belong
+    its nested run failed. `usage` is what the nested run has used, as far as this run knows, and `worked` the milliseconds
+    that it had worked when the present attempt began. `point` and `label` belong
     to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
     stores for its next run when it asks a question; it is shown to nobody. `brief` is what a human is shown beside the
     arguments, while the call is open. `votes` are the votes on its request, as long as they do not decide
@@ -157,6 +159,7 @@ class Call(Record):
     brief: Brief | None = Field(default=None, exclude_if=is_absent)  # nor this
     votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)  # nor this
     reminded: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
+    worked: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -312,6 +315,13 @@ class Reminded(Record):
     at: Time
 
 
+class Arrived(Record):
+    """An event arrived before anything waited for it."""
+
+    type: Literal["arrived"] = "arrived"
+    event: KeptEvent
+
+
 class CallStarted(Record):
     """A call is about to run: the intent, saved before the body is entered."""
 
@@ -351,7 +361,8 @@ class CallSettled(Record):
 class CallFailed(Record):
     """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
 
-    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost.
+    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost,
+    and `worked` the milliseconds that it has worked.
     """
 
     type: Literal["failed"] = "failed"
@@ -364,6 +375,7 @@ class CallFailed(Record):
     pending_id: str | None = None
     requested_at: Time | None = None
     usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)
+    worked: int = Field(default=0, ge=0, exclude_if=not_)
 
 
 class CallUnknown(Record):
@@ -461,7 +473,8 @@ class OutputRefused(Record):
 class Advanced(Record):
     """What follows from calls that have settled: the state of the run, and the calls that it opens.
 
-    `status` is how the run is to end, if it is.
+    `status` is how the run is to end, if it is. `settled` are the ids of the calls that it follows from, where others are still
+    open; None: from all.
     """
 
     type: Literal["advanced"] = "advanced"
@@ -470,6 +483,7 @@ class Advanced(Record):
     status: Literal["rejected", "cancelled"] | None = None
     reason: Text | None = None
     at: Time
+    settled: tuple[str, ...] | None = Field(default=None, exclude_if=is_absent)
 
 
 class Finished(Record):
@@ -487,6 +501,7 @@ Outcome: TypeAlias = (
     | Decided
     | Voted
     | Reminded
+    | Arrived
     | CallStarted
     | Withdrawn
     | CallSettled

@@ -32,6 +32,7 @@ def begin(
     label: str | None = None,
     metadata: Any = None,
     requester: Principal | None = None,
+    scopes: tuple[str, ...] = (),
 ) -> Checkpoint:
     """The first state of a run: its input is accepted. `messages` are all of them, the input included."""
     return Checkpoint(
@@ -52,6 +53,7 @@ def begin(
         calls=calls,
         unguarded=unguarded,
         requester=requester,
+        scopes=scopes,
     )
 
 

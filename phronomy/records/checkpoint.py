@@ -41,6 +41,8 @@ from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.principals import Principal, Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
+from phronomy.records.scopes import Scope
+from phronomy.records.triggers import KeptEvent
 
 VERSION: Final = 1
 """The schema version that this release writes."""
@@ -108,6 +110,8 @@ class Fields(Record):
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)
     requester: Recorded | None = Field(default=None, exclude_if=not_)  # nor this one
+    scopes: tuple[Scope, ...] = Field(default=(), exclude_if=not_)  # nor this
+    events: tuple[KeptEvent, ...] = Field(default=(), exclude_if=not_)  # nor this
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
     nested: "tuple[Checkpoint, ...]" = Field(default=(), repr=False)
 
@@ -129,7 +133,8 @@ class Checkpoint(Fields):
     `journal` has the outcomes since the boundary, up to the time when this copy was read. So another copy with the same
     id can have a longer journal and another digest; `sealed` returns the same for all copies. `nested` are the nested
     runs that have stopped. `state` is the state of a graph; for an agent it is None. `requester` is who asked for the
-    run.
+    run, and `scopes` are those that the run has: a tool that needs another one is not there for it. `events` are events
+    that arrived before the run waited for them.
 
     `model_dump_json()` makes a text that you can keep anywhere, and `Checkpoint.model_validate_json(text)` reads it
     back. The text contains the whole conversation, unencrypted. Reading any other text raises `CheckpointError`.

@@ -21,6 +21,7 @@ from phronomy.records.record import (
     Time,
     digest_of,
 )
+from phronomy.records.triggers import Trigger
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: at every call, when its predicate says so, or never."""
@@ -186,7 +187,8 @@ class PendingApproval(Record):
     `approvers` are the requirements of those who ask: who may decide, and how many it takes; empty: anybody, alone.
     `votes` are the votes that were cast so far, and `policy` is the version of the approval policy: a hash.
     A reminder is announced so many seconds after the request as `remind` says, and `reminded` is how many reminders and
-    escalations were announced.
+    escalations were announced. `trigger` is there if the request is a trigger of a wait: then `why` is `"question"`, and only
+    one whose kind is `"answer"` asks a human.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("tool_name", "external")
@@ -217,6 +219,7 @@ class PendingApproval(Record):
     policy: str | None = Field(default=None, exclude_if=not_)
     remind: tuple[float, ...] = Field(default=(), exclude_if=not_)
     reminded: int = Field(default=0, ge=0, exclude_if=not_)
+    trigger: Trigger | None = Field(default=None, exclude_if=not_)
 
     def has_lapsed(self, now: datetime) -> bool:
         """Whether the request has expired at this time, so that a decision no longer counts."""
@@ -226,6 +229,11 @@ class PendingApproval(Record):
     def tool_name(self) -> str:
         """The name of the tool that waits."""
         return self.tool.name
+
+    @property
+    def asks_human(self) -> bool:
+        """Whether it waits for a human, and not for an event, a time or another run."""
+        return self.trigger is None or self.trigger.kind == "answer"
 
     @property
     def between_steps(self) -> bool:
@@ -251,7 +259,8 @@ class Decision(Record):
     `votes` are all votes on the request, with the one of this decision last; there are none if anybody could decide
     alone. `behalf_of` is the person for whom a deputy decided, and `grant` the id of the standing grant that was used.
     `policy` is the version of the approval policy: a hash. `to_check` says that only the agent's code can tell whether
-    this person may decide, so that the decision does not count yet.
+    this person may decide, so that the decision does not count yet. `event` is the name of the event that was waited for,
+    and `event_id` the id of the event that fired the trigger.
     """
 
     pending_id: str
@@ -277,6 +286,8 @@ class Decision(Record):
     grant: str | None = Field(default=None, exclude_if=not_)
     policy: str | None = Field(default=None, exclude_if=not_)
     to_check: bool = Field(default=False, exclude_if=not_)
+    event: Text | None = Field(default=None, exclude_if=not_)
+    event_id: str | None = Field(default=None, exclude_if=not_)
 
     @property
     def ends_all(self) -> bool:

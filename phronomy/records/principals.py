@@ -1,13 +1,15 @@
 """Who decides: a person or a program, as it is recorded, and the base of what people make when they decide."""
 
+from collections.abc import Mapping
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from phronomy.errors import InvalidDecision, InvalidField
 from phronomy.foundation.json_text import clean
 from phronomy.records.record import EMPTY, HeldObject, Record, Text
+from phronomy.records.scopes import Scope
 
 Role: TypeAlias = Annotated[Text, Field(min_length=1)]
 """The name of a role."""
@@ -28,22 +30,33 @@ class Principal(Said):
     `claims` is any JSON object of whoever has authenticated the principal, such as the claims of a login. It may hold
     personal data or secrets, so it is for this process alone: it is in no record, dump, log or repr, and does not count
     where principals are compared.
+
+    `scopes` are what the runs may use that the principal asks for: those alone, if the principal is their `requester`.
+    None says nothing of scopes. They are handled as `claims` are: a run records its own scopes.
     """
 
-    wire_omits: ClassVar[tuple[str, ...]] = ("version", "claims")
+    wire_omits: ClassVar[tuple[str, ...]] = ("version", "claims", "scopes")
 
     id: Text = Field(min_length=1)
     name: Text | None = None
     kind: Literal["human", "service"] = "human"
     roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
     claims: HeldObject = Field(default=EMPTY, exclude=True, repr=False)
+    scopes: tuple[Scope, ...] | None = Field(default=None, exclude=True, repr=False)
 
-    # Without the claims: what is read from a store is equal to what was recorded there.
+    @field_validator("scopes", mode="before")
+    @classmethod
+    def _is_in_no_text(cls, given: Any, info: ValidationInfo) -> Any:
+        if info.mode == "json":
+            raise ValueError("this is kept by nobody: leave it out")
+        return given
+
+    # Without the claims and scopes: what is read from a store is equal to what was recorded there.
     def _told(self) -> tuple[object, ...]:
-        return tuple(value for name, value in self.__dict__.items() if name != "claims")
+        return tuple(value for name, value in self.__dict__.items() if name not in _HELD)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same principal, whatever the claims are."""
+        """Whether it is the same principal, whatever the claims and scopes are."""
         return type(other) is type(self) and isinstance(other, Principal) and self._told() == other._told()
 
     def __hash__(self) -> int:
@@ -51,15 +64,19 @@ class Principal(Said):
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()  # what is pickled may be stored anywhere
-        return {**state, "__dict__": {**state["__dict__"], "claims": EMPTY}}
+        return {**state, "__dict__": {**state["__dict__"], **_HELD}}
 
     def without_claims(self) -> Self:
         """The principal as it is recorded."""
-        return self if self.__dict__["claims"] == EMPTY else self.evolve(claims=EMPTY)
+        held = any(self.__dict__[name] != nothing for name, nothing in _HELD.items())
+        return self.evolve(**_HELD) if held else self
 
+
+_HELD: Final[Mapping[str, Any]] = {"claims": EMPTY, "scopes": None}
+"""What is for this process alone, with what stands there if there is nothing."""
 
 Recorded: TypeAlias = Annotated[Principal, AfterValidator(Principal.without_claims)]
-"""A principal in a record: without claims."""
+"""A principal in a record: without claims and scopes."""
 
 
 def as_principal(by: str | Principal | None) -> Principal | None:

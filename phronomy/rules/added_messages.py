@@ -76,10 +76,14 @@ def guarded(state: Checkpoint, outcome: Guarded, phase: str) -> Checkpoint:
 
 
 def without_unguarded(state: Checkpoint) -> Checkpoint:
-    """The state of a run that ends before guardrails have let all through: what they have not seen is no part of the conversation."""
+    """The state of a run that ends before its last message was heard: what guardrails have not seen is no part of the conversation.
+
+    Neither is the input of a run that a human skipped before the model was asked.
+    """
     messages = state.messages
-    # A run can end, cancelled or failed, while guardrails have yet to look. Then nobody vouches for the last message (law 6).
-    if state.unguarded is not None:
+    # A run can end, cancelled or failed, while guardrails have yet to look. Then nobody vouches for the last message (law 6). And a
+    # human who skips a run takes back what it was asked: the next run of the thread would answer it otherwise.
+    if state.unguarded is not None or (state.skipping and state.turn == 0):
         messages = Conversation(messages[:-1])
     if more := [each.message for each in state.added if not each.guarded]:
         messages = Conversation.of(messages).plus(*more)

@@ -15,8 +15,8 @@ def failed_call(call: Call, outcome: CallFailed, ending: bool) -> Call:
     # A run that is ending starts nothing any more: neither another attempt, nor the fallback, nor a question to a human who has
     # just ended it.
     match "model" if ending else outcome.next:
-        case "retry":
-            return call.evolve(status="ready")
+        case "retry":  # a run inside goes on where it failed: what it has done is not done again
+            return call.evolve(status="ready", stopped=call.stopped or outcome.inside, worked=outcome.worked)
         case "fallback":
             # A new request in every respect: the approval of one tool says nothing about another.
             return Call(
@@ -33,7 +33,8 @@ def failed_call(call: Call, outcome: CallFailed, ending: bool) -> Call:
             return asked_again(call, "failed", outcome.error, outcome)
         case "stop":
             stopped = call.stopped or outcome.inside
-            return call.evolve(status="failed", why="failed", reason=outcome.error, stopped=stopped)
+            failed: dict[str, object] = {"reason": outcome.error, "stopped": stopped, "worked": outcome.worked}
+            return call.evolve(status="failed", why="failed", **failed)
         case unknown:
             assert_never(unknown)
 

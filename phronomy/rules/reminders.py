@@ -39,6 +39,9 @@ def step_due(item: PendingApproval, now: datetime) -> Step | None:
 
 def next_due(item: PendingApproval) -> datetime | None:
     """When something is to be done about a request that waits: the next step, or its expiry. None: never."""
+    if item.trigger is not None and not item.asks_human:
+        # The end of a run is told to nobody, so it is looked for whenever somebody looks.
+        return item.requested_at if item.trigger.run_id is not None else item.trigger.due_at
     expires = item.expires_at if item.on_expiry != "stay" else None
     if not item.remind and not item.approvers:
         return expires

@@ -26,6 +26,7 @@ from typing import Final, Literal, TypeAlias
 from phronomy.records.calls import (
     Added,
     Advanced,
+    Arrived,
     CallFailed,
     CallSettled,
     CallStarted,
@@ -58,6 +59,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "asking": {
         Replied: ("acting", "finishing"),
         Added: ("asking",),
+        Arrived: ("asking",),
         Guarded: ("asking", "finishing"),
         Halted: ("paused", "acting"),
         Interrupted: ("asking",),
@@ -67,6 +69,7 @@ TABLE: Final[Mapping[str, Row]] = {
         # The model was asked before the stop was written, and the answer is paid for. It is kept, and nothing that it asks for begins.
         Replied: ("acting",),
         Added: ("paused",),
+        Arrived: ("paused",),
         Decided: ("asking", "finishing"),
         Halted: ("paused", "acting"),
         Interrupted: ("paused",),
@@ -86,6 +89,7 @@ TABLE: Final[Mapping[str, Row]] = {
         CallWaits: ("acting", "finishing"),
         Withdrawn: ("acting", "finishing"),
         Added: ("acting",),
+        Arrived: ("acting",),
         Guarded: ("acting",),
         Halted: ("acting",),
         Interrupted: ("acting", "finishing"),
@@ -94,6 +98,7 @@ TABLE: Final[Mapping[str, Row]] = {
     },
     "finishing": {
         OutputRefused: ("asking", "finishing"),
+        Arrived: ("finishing",),
         Guarded: ("finishing",),
         Halted: ("acting", "finishing"),
         Interrupted: ("finishing",),
@@ -132,7 +137,15 @@ TABLE: Final[Mapping[str, Row]] = {
         Voted: ("call started",),
         Reminded: ("call started",),
     },
-    "call nested": {Decided: ("call ready", "call settled"), Voted: ("call nested",), Reminded: ("call nested",)},
+    "call nested": {
+        Decided: (
+            "call nested",
+            "call ready",
+            "call settled",
+        ),  # nested still: a wait goes on that all of its triggers end
+        Voted: ("call nested",),
+        Reminded: ("call nested",),
+    },
     "call failed": {Decided: ("call ready",)},
     "call settled": {},
 }

@@ -1,6 +1,6 @@
 """The rules of an agent's run. Everything that changes run state is in this file, and in `added_messages.py`; nothing in it acts.
 
-What becomes of one call is in `open_calls.py` and `voted_calls.py`.
+What becomes of one call is in `open_calls.py`, `voted_calls.py` and `triggers.py`.
 
 `plan` says what to do next, `apply` folds in what happened; both are pure. Which outcome is legal in which state, and what may follow,
 is in `table.py`.
@@ -16,6 +16,7 @@ from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
     REQUEST,
     Added,
+    Arrived,
     Call,
     CallFailed,
     CallResult,
@@ -54,6 +55,7 @@ from phronomy.rules.open_calls import asked_again, failed_call, settled_call, wa
 from phronomy.rules.reminders import with_reminder
 from phronomy.rules.table import TABLE, phase
 from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
+from phronomy.rules.triggers import after_decision, leaves_open
 from phronomy.rules.voted_calls import (
     asked_at,
     check_votes,
@@ -131,8 +133,8 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
         return Judge(calls=tuple(new))
     if asking := [*calls.get("answered", ()), *calls.get("asking", ())]:
         return Consult(calls=tuple(asking))
-    if ready := calls.get("ready"):
-        return Run(calls=tuple(ready[: spec.max_parallel]))
+    if (ready := calls.get("ready")) and (free := spec.max_parallel - len(started)) > 0:
+        return Run(calls=tuple(ready[:free]))
     waiting = state.pending
     # A call that failed stops the run with an error only when nothing else can go on. As long as a human has something to decide,
     # the run waits instead: an error would tell the caller that nobody needs to do anything.
@@ -165,6 +167,8 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             return guarded(state, outcome, now)
         case Added():
             return added(state, outcome, now)
+        case Arrived():
+            return state.evolve(events=(*state.events, outcome.event))
         case Halted():
             # Two operators may press stop at once, and the second of them may have read the log before the first wrote. One stop is
             # enough. After an end there is nothing to stop.
@@ -394,6 +398,8 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     if given is not None and (not decision.judged or decision.kind != given.kind):  # a decision counts once (law 3)
         raise IllegalOutcome(f"call {call.status}", "Decided", "it is decided already, and that is to be checked")
     state = with_decision(state, decision)
+    if decision.event_id is not None and state.events:  # it may be one that was kept until now
+        state = state.evolve(events=tuple([each for each in state.events if each.id != decision.event_id]))
     question = call.question(decision.pending_id, state.path)
     # A decision names the digest of what was shown. If another one stands there now, somebody decided on something else, and it
     # does not count (law 2).
@@ -401,11 +407,10 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
     # The decision is for a run inside the call, or for what its body asked. The call itself is not decided: it is run again, and
     # hands the decision down to where it was asked for.
-    if call.waiting and (question is None or decision.kind in ("approve", "respond")):
+    # So it is where a trigger of a wait is superseded, since another one fired; the call waits on until that is written.
+    if call.waiting and (question is None or leaves_open(question, decision)):
         check_votes_inside(call, decision)
-        waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
-        status: CallStatus = "started" if call.status == "started" else "ready"
-        state = _with_call(state, call.evolve(status=status, waiting=waits))
+        state = _with_call(state, after_decision(call, decision))
         return state.evolve(rejecting=True) if decision.ends_all else _ended_by(decision, state)
     if call.gate:
         return _passed(state, call, outcome)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict
@@ -35,6 +35,7 @@ class AgentToolOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry | None
     risk: str | None
+    scopes: Iterable[str]
     redact: Any
     on_failure: Literal["model", "stop"]
 

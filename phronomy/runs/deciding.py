@@ -17,6 +17,7 @@ from phronomy.records.result import Output, Result
 from phronomy.runs.driving import aheld, held
 from phronomy.runs.finding import pending, results
 from phronomy.runs.finding.decisions import Choice, check_choice, check_repeatable
+from phronomy.runs.on_class import OnClass
 from phronomy.runs.options import CallOptions
 from phronomy.runs.stopping import Stopping
 from phronomy.stores.native import in_store
@@ -26,6 +27,7 @@ from phronomy.tools.context import Deps
 class Deciding(Stopping[Deps, Output]):
     """The methods that decide, and then continue the run."""
 
+    @OnClass
     @abstractmethod
     def resume(
         self,
@@ -38,10 +40,12 @@ class Deciding(Stopping[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """Continue a run with these decisions."""
 
+    @OnClass
     @abstractmethod
     async def aresume(
         self,
@@ -54,6 +58,7 @@ class Deciding(Stopping[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """The async twin of `resume`."""

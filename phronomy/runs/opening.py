@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, get_args
 
 from phronomy.approvals.answers import KINDS
-from phronomy.engine.judging.decide import adecide, decide, expiry
+from phronomy.engine.judging.decide import adecide, decide
+from phronomy.engine.judging.due import expiry
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
@@ -28,9 +30,11 @@ from phronomy.records.decisions import Answer
 from phronomy.records.moves import Wait
 from phronomy.records.result import Result
 from phronomy.rules.added_messages import closed
+from phronomy.rules.triggers import in_order
 from phronomy.runs.driving import aclaim, alet_go, claim, driven
 from phronomy.runs.finding import decisions, lookup, results
 from phronomy.runs.finding.decisions import Choice
+from phronomy.runs.finding.elsewhere import elsewhere
 from phronomy.runs.finding.handover import hand_over
 from phronomy.runs.finding.lookup import Beginning, Opened
 from phronomy.runs.options import OnPending
@@ -77,14 +81,14 @@ class Opening:
     def _begin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
         if on_pending not in get_args(OnPending):
             raise ConfigurationError(
-                f"on_pending is 'refuse', 'supersede_failed' or 'supersede', not {quoted_word(on_pending)}"
+                f"on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not {quoted_word(on_pending)}"
             )
         # Each run in the way is superseded in turn. A store that names the same run again and again, though it has ended,
         # contradicts itself; without a bound this would never return.
         tries: Counter[str] = Counter()
         while max(tries.values(), default=0) <= lookup.IDLE:
             try:
-                return lookup.begin(self.store, spec, deps, beginning)
+                return lookup.begin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
             except Occupied as occupied:
                 # It raises where the caller did not ask for this: to end what waits for a human is a decision of its own.
                 ending = lookup.superseding(self.store, occupied.branch, on_pending)
@@ -151,7 +155,13 @@ class Opening:
         home = self._store_of(checkpoint)
         # Which checkpoint is meant, and what the store says stands there. All that follows reads the stored one: an edited copy
         # gets nowhere (law 9).
-        branch, given, store = lookup.meant(home, checkpoint, bearer=self._bearer)
+        other = None
+        if choice.write_to is None:
+            branch, given, store = lookup.meant(home, checkpoint, bearer=self._bearer)
+        else:
+            other = elsewhere(home, checkpoint, choice.write_to, bearer=self._bearer)
+            branch, given, store = other.found()
+            choice = other.choice(choice, given)
         # The answers are read against the checkpoint that the caller has seen, and counted against the head of the branch: two
         # people may decide two calls of one checkpoint, one after the other.
         found = decisions.answers(given, choice)
@@ -174,18 +184,20 @@ class Opening:
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             # The edits first: what was decided is to run on the state that they leave.
-            taken = [*edits, *taken]
+            taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
             taken += _said(opened, taken, at, choice, late)
             # A bearer brought it, and all of it would be accepted. Only now is it taken into the store, and opened there: a wrong
             # decision leaves no trace of it.
             if store is not home:
-                branch, given = lookup.taken_in(home, given, bearer=True)
+                taking = other.written if other is not None else partial(lookup.taken_in, given=given, bearer=True)
+                branch, given = taking(home)
                 store = home
                 continue
-            # An edit of the state is not handed over to a worker that is at work: it has read the state already.
-            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+            # An edit of the state is not handed over to a worker that is at work: it has read the state already. Nor is a decision
+            # of a caller who takes scopes away: that worker would carry it out with all that it has.
+            if opened.live and ((edits and not _is_at_rest(spec, opened.runner)) or _takes_scopes(spec, opened)):
                 raise lookup.busy(opened.branch)
             if opened.live:
                 # Another worker holds the run. The decision is put into the log for it, in one write that fails if it has let go
@@ -204,7 +216,13 @@ class Opening:
     ) -> Runner | Result[Any]:
         """As `_open`."""
         home = self._store_of(checkpoint)
-        branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)
+        other = None
+        if choice.write_to is None:
+            branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)
+        else:
+            other = await in_store(home, elsewhere, home, checkpoint, choice.write_to, bearer=self._bearer)
+            branch, given, store = other.found()
+            choice = other.choice(choice, given)
         found = decisions.answers(given, choice)
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
@@ -218,15 +236,16 @@ class Opening:
                 taken.append(await _ataken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
-            taken = [*edits, *taken]
+            taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
             taken += _said(opened, taken, at, choice, late)
             if store is not home:
-                branch, given = await in_store(home, lookup.taken_in, home, given, bearer=True)
+                taking = other.written if other is not None else partial(lookup.taken_in, given=given, bearer=True)
+                branch, given = await in_store(home, taking, home)
                 store = home
                 continue
-            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+            if opened.live and ((edits and not _is_at_rest(spec, opened.runner)) or _takes_scopes(spec, opened)):
                 raise lookup.busy(opened.branch)
             if opened.live:
                 if await in_store(home, hand_over, home, opened, taken, tuple(found)):
@@ -236,6 +255,11 @@ class Opening:
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _takes_scopes(spec: Spec, opened: Opened) -> bool:
+    """Whether the run has scopes that the caller does not give it."""
+    return spec.scopes is not None and not spec.scopes.issuperset(opened.head.scopes)
 
 
 def _taken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice: Choice) -> Outcome:

@@ -26,7 +26,7 @@ from phronomy.tools.context import Deps
 Trust: TypeAlias = Literal["store", "bearer"]
 # What the next message of a thread does to a run that has not ended. By default it gives nothing up: an approval that somebody thinks
 # about must not be lost because the customer writes once more.
-OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede"]
+OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede", "ignore"]
 
 
 # Type checkers alone read these two. While a program runs, an agent compares what it is given with its own attributes, and refuses a
@@ -63,11 +63,14 @@ class AgentOptions(TypedDict, total=False):
 
 
 class CallOptions(TypedDict, Generic[Deps], total=False):
-    """The options of one call, such as `invoke` or `resume`. None of them is stored.
+    """The options of one call, such as `invoke` or `resume`. None of them is stored, except for the scopes of a new run.
 
     `deps` is passed to tools, nodes and instructions. `model`, `settings`, `breakpoints` and the lists of guardrails
     replace the options of the agent for this call. The breakpoints also count in nested runs. With a `hold`, the call
     waits at breakpoints.
+
+    `scopes` are those of the run. A new run keeps them; it has none without them, unless its requester has. A call
+    that goes on with a run has at most the scopes that the run keeps, and all of them without this option.
 
     The other options are for graphs. `interrupt_before` and `interrupt_after` are the nodes before and after which this
     call stops. `update` and `modify_state` are for `resume`, and change the state before the run continues. `update` is
@@ -88,3 +91,4 @@ class CallOptions(TypedDict, Generic[Deps], total=False):
     interrupt_after: Sequence[str]
     update: Any
     modify_state: Callable[[tuple[str, ...], Any], Any]
+    scopes: Iterable[str]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy.engine.spec import Spec
@@ -15,9 +15,8 @@ from phronomy.records.calls import Decided
 from phronomy.records.result import Output, Result
 from phronomy.stores.base import Store
 from phronomy.stores.derived import reminders
-from phronomy.stores.derived.reminders import has_expired
 from phronomy.stores.native import in_store
-from phronomy.stores.rows import Branch, BranchFilter, PendingFilter
+from phronomy.stores.rows import Branch, BranchFilter
 
 if TYPE_CHECKING:
     from phronomy.runs.runs import Runs
@@ -46,10 +45,8 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     # By the name of the agent: another one has other tools, and would take each of these runs for changed.
     left = [each for each in abandoned(store) if each.agent == spec.name]
     # What has lapsed is settled by whoever comes by. Nobody may come by for weeks, so recovery does.
-    late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
-    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [
-        (row.run_id, row.branch_id) for row in late if has_expired(row, datetime.fromtimestamp(now, UTC))
-    ]
+    late = reminders.expired(store, now, limit, agent=spec.name)
+    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
     return list(dict.fromkeys(places))
 
 
@@ -60,9 +57,8 @@ def found_in(store: Store, run_id: str) -> list[Branch]:
 
 
 def late_in(store: Store, run_id: str, now: float) -> set[str]:
-    """The branches of a run in which a request has expired."""
-    late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
-    return {row.branch_id for row in late if has_expired(row, datetime.fromtimestamp(now, UTC))}
+    """The branches of a run in which a request has expired, or a trigger has fired by itself."""
+    return {row.branch_id for row in reminders.expired(store, now, run=run_id)}
 
 
 def decided_at(store: Store, branch_id: str) -> list[datetime]:

@@ -19,11 +19,13 @@ from phronomy.engine.run import Runner, Written
 from phronomy.engine.spec import Spec
 from phronomy.engine.stop_points import checked as checked_breakpoints
 from phronomy.engine.stop_points import hits_in
+from phronomy.errors import ConfigurationError
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.result import Output, Result
+from phronomy.records.scopes import NEEDED, scopes_in
 from phronomy.records.validation import checked
 from phronomy.runs import on_demand, recovery
 from phronomy.runs.as_tool import AgentTool, AgentToolOptions
@@ -34,6 +36,7 @@ from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import Drift, drift_of
 from phronomy.runs.finding.dry_run import adry_run, dry_run
 from phronomy.runs.finding.lookup import Beginning
+from phronomy.runs.on_class import OnClass
 from phronomy.runs.options import CallOptions, OnPending
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.stream import AsyncStream, Stream
@@ -60,17 +63,22 @@ class Runs(Deciding[Deps, Output]):
         """The checked and fixed configuration. Raises `ConfigurationError` if it has a mistake."""
 
     def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
-        """The configuration with the breakpoints of this call, and how it waits at them."""
+        """The configuration with the breakpoints of this call, how it waits at them, and its scopes."""
         changes: dict[str, Any] = {}
         if "breakpoints" in options:
             # Checked against the whole configuration, before anything runs (law 15).
             changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec, whole=True)
         if (hold := options.get("hold")) is not None:
             changes["hold"] = holding(hold, self, method, options)
+        if "scopes" in options:
+            changes["scopes"] = scopes_in(options["scopes"])
+            if changes["scopes"] is None:
+                raise ConfigurationError(f"scopes is {NEEDED}: nothing was done")
         return replace(spec, **changes) if changes else spec  # type: ignore[type-var]
 
     # Running
 
+    @OnClass
     def invoke(
         self,
         input: Input,
@@ -89,7 +97,8 @@ class Runs(Deciding[Deps, Output]):
         `messages` replaces them. `metadata` and `label` are stored with the run, and so is the `requester`, the person
         or program that asked for it; whoever decides sees them. Raises `ThreadBusy` if the thread has
         a run that has not ended. `on_pending="supersede"` supersedes that run first; `"supersede_failed"` does so only
-        if it stopped on a failure. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
+        if it stopped on a failure. `"ignore"` starts without any of the thread's messages, beside a run that has not
+        ended: the thread is not read. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
         checkpoint of the error.
         """
         spec, deps = self._for_call(options, "invoke")
@@ -109,6 +118,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     async def ainvoke(
         self,
         input: Input,
@@ -137,6 +147,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     def resume(
         self,
         checkpoint: Checkpoint | str,
@@ -148,19 +159,23 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """Continue a run from a checkpoint, or from the id of a checkpoint, with the decisions that it waits for.
 
         `approved` decides the first pending call. `decisions` decides any number of calls, by pending id, or by the id
         of a call if only one call has it. If nothing is pending, no decision is needed. `input` is a message for the
-        agent; the model reads it after the results of the calls. If several people decide the same approval, one wins,
-        and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
+        agent; the model reads it after the results of the calls. With `write_to`, the id of a new branch, the run goes on
+        in that branch, as in a fork, and the checkpoint's own branch does not change. If several people decide the same
+        approval, one wins, and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
         changed; `AgentChanged` if the agent has changed, unless `accept_changes`; `RunBusy` if nothing is decided and
         another worker holds the run; `RunFailed`.
         """
         spec, deps = self._for_call(options, "resume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
         runner = self._open(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -169,6 +184,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     async def aresume(
         self,
         checkpoint: Checkpoint | str,
@@ -180,11 +196,14 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """The async twin of `resume`."""
         spec, deps = self._for_call(options, "aresume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
         runner = await self._aopen(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -254,6 +273,7 @@ class Runs(Deciding[Deps, Output]):
                             break
         return results.answer_of(runner)
 
+    @OnClass
     def stream(
         self,
         at: Input | Checkpoint,
@@ -271,6 +291,7 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Stream[Output]:
         """Run as `invoke` does, or from a checkpoint as `resume` does, and yield each event as it happens.
@@ -283,7 +304,9 @@ class Runs(Deciding[Deps, Output]):
         beginning = Beginning(
             input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
         )
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
 
         def run(stream: Stream[Output]) -> Generator[Event]:
             runner = self._start(spec, deps, at, beginning, on_pending, choice)
@@ -299,6 +322,7 @@ class Runs(Deciding[Deps, Output]):
 
         return Stream(run)
 
+    @OnClass
     def astream(
         self,
         at: Input | Checkpoint,
@@ -316,6 +340,7 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> AsyncStream[Output]:
         """The async twin of `stream`."""
@@ -323,7 +348,9 @@ class Runs(Deciding[Deps, Output]):
         beginning = Beginning(
             input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
         )
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
 
         async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
             runner = await self._astart(spec, deps, at, beginning, on_pending, choice)

@@ -64,10 +64,11 @@ class Stopping(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """Stop a run from outside, so that `resume(checkpoint)` can continue it later.
 
-        Name the run by a checkpoint, a checkpoint id, a run id or a branch id. Nothing new starts. The run finishes the
-        model call, the tool calls and the nested agents that are under way. It waits at most `grace` seconds for
-        running nodes, also in nested graphs (None: no limit). It does not wait for a node that still runs after that:
-        an idempotent node runs again on resume, and any other node waits for a human as `outcome_unknown`.
+        Name the run by a checkpoint, a checkpoint id, a run id or a branch id. Nothing new starts, also in nested
+        agents and graphs: each stops at its next boundary. The run finishes the model calls and the tool calls that are
+        under way. It waits at most `grace` seconds for running nodes, also in nested graphs (None: no limit). It does
+        not wait for a node that still runs after that: an idempotent node runs again on resume, and any other node
+        waits for a human as `outcome_unknown`.
 
         If another worker drives the run, that worker pauses it, and the status of the result is `running`; use
         `store.wait` to wait for it. A run that already waits is returned unchanged. Raises `CheckpointAlreadyResumed`

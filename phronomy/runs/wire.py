@@ -151,7 +151,8 @@ def _covered(value: DataclassInstance, mask: Masking) -> dict[str, JsonValue]:
             state = value.state if value.state is None or mask.has_state_of(value.agent) else HIDDEN
             result = mask.result(name, value.result) if value.result is not None else None
             args = mask.args(value.args, mask.named(name)) if value.args is not None else None
-            return {"args": _sent(args, None), "result": result, "state": _sent(state, None)}
+            told = {"args": _sent(args, None), "result": result, "state": _sent(state, None)}
+            return {**told, "facts": HIDDEN} if isinstance(value, BreakpointContext) else told
         case DryRun():
             return {"args": _sent(mask.args(value.args, mask.named(value.tool.rpartition("/")[2])), None)}
         case ToolCallDelta():

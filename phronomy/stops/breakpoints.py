@@ -42,10 +42,13 @@ _CALLS: Final = ("pre_tool_call", "pre_handoff", "pre_node", "pre_pattern_step")
 class BreakpointContext:
     """The values that a condition of a breakpoint can read. They are copies, so changes have no effect.
 
-    `state` is the state of a graph. `args` are validated. `result` is the result of the tool, after the call. `output`
+    `state` is the state of a graph. For an agent, it is a dict: `messages` (each with `role`, `content`, `tool_calls`
+    and `settlement`), `usage`, the `calls` of the open turn (each with its `name`), and `handoffs` (each a source and a
+    target). `args` are validated. `result` is the result of the tool, after the call. `output`
     is the text of the answer, at the end. `path` is the path of a nested run; it is empty for the outermost run. `turn`
     is the number of model calls so far. `handoff` is the source and the target of a handoff; it is set before the
-    handoff, and before the first model call of the target. `asks` says whether the call needs an approval.
+    handoff, and before the first model call of the target. `asks` says whether the call needs an approval. `facts` are
+    the facts of the thread of an `Orchestrator`; elsewhere they are empty.
     """
 
     type: str
@@ -64,6 +67,7 @@ class BreakpointContext:
     path: str = ""
     run_id: str = ""
     thread_id: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 NAMES: Final = frozenset(field.name for field in fields(BreakpointContext))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import field
 from typing import Any, Final, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,38 +14,70 @@ from pydantic_core import to_jsonable_python
 
 from phronomy.concurrency.leaving import Left, Overran
 from phronomy.errors import ConfigurationError, InvalidDecision, Portable
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, clean, object_of
+from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, JsonValue, canonical, clean, object_of
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
 from phronomy.records.record import digest_of
+from phronomy.records.triggers import Trigger
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a body asks: a question, or a trigger of a wait.
+
+    `args` are what whoever answers is shown: the key, the payload, and the schema of the answer. A `trigger` of a time that
+    is due `after` so many seconds gets its time where the request is made.
+    """
+
+    id: str
+    args: JsonText = field(repr=False)
+    title: str | None = None
+    trigger: Trigger | None = None
+    after: float | None = None
+
+
 class Interrupt(Portable, BaseException):
-    """A body asks a question that has no answer yet.
+    """A body asks something that has no answer yet: a question, or all triggers of a wait.
 
     It is not an `Exception`, so that `except Exception` does not catch it.
     """
 
-    def __init__(self, key: str, args: JsonText, note: JsonText | None = None) -> None:
+    def __init__(self, key: str, asked: tuple[Asked, ...], note: JsonText | None = None) -> None:
         super().__init__(key)
         self.key = key
-        self.shown = args  # what whoever answers is shown: the key, the payload, and the schema of the answer
+        self.asked = asked
         self.note = note  # what the body leaves for its next run, and nobody is shown
 
 
-@overload
-def interrupt(payload: object = None, *, key: str | None = None, answer: type[T]) -> T: ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """The earlier stop of a body that runs again because of a question.
+
+    `state` is the value that the body kept with its last question (None: nothing), `asked` are the keys of its
+    questions so far, and `answers` has the answers that there are, by key: JSON values, True for an `Approve`.
+    """
+
+    state: Any = field(default=None, repr=False)
+    asked: tuple[str, ...]
+    answers: dict[str, Any] = field(repr=False)
 
 
 @overload
-def interrupt(payload: object = None, *, key: str | None = None, answer: object = None) -> Any: ...
+def interrupt(payload: object = None, *, key: str | None = None, answer: type[T], state: object = None) -> T: ...
 
 
-def interrupt(payload: object = None, *, key: str | None = None, answer: object = None) -> Any:
+@overload
+def interrupt(
+    payload: object = None, *, key: str | None = None, answer: object = None, state: object = None
+) -> Any: ...
+
+
+def interrupt(payload: object = None, *, key: str | None = None, answer: object = None, state: object = None) -> Any:
     """Ask a human a question from inside the body of a node or a tool, and return the answer.
 
     The run is suspended. The person who answers is shown `payload` (any value that pydantic can turn into JSON), in the
@@ -57,8 +90,11 @@ def interrupt(payload: object = None, *, key: str | None = None, answer: object 
     `Literal` or a pydantic model. A decision that does not fit the JSON Schema of this type is an `InvalidDecision`,
     and the question stays pending.
 
-    Raises `ConfigurationError` outside of a node or tool that phronomy runs, for a repeated key, for a payload that is
-    not JSON, and for a type that has no JSON Schema. Raises `InvalidDecision` in the body if an answer fits the JSON
+    `state` is a value that the body keeps for its next run: `interruption().state` returns it there. Like the payload,
+    it can be any value that pydantic can turn into JSON. Nobody is shown it.
+
+    Raises `ConfigurationError` outside of a node or tool that phronomy runs, for a repeated key, for a payload or a
+    state that is not JSON, and for a type that has no JSON Schema. Raises `InvalidDecision` in the body if an answer fits the JSON
     Schema, but the type refuses it.
     """
     asker = _ASKER.get()
@@ -66,7 +102,21 @@ def interrupt(payload: object = None, *, key: str | None = None, answer: object 
         raise ConfigurationError(
             "interrupt() asks from inside a node or a tool that phronomy runs, and this is outside"
         )
-    return asker.ask(payload, key, answer)
+    return asker.ask(payload, key, answer, state=state)
+
+
+def interruption() -> Interruption | None:
+    """Say whether the body of a node or tool that runs here was interrupted before by a question, and with what.
+
+    Returns None in its first run, and if its arguments have changed since. Raises `ConfigurationError` outside of a
+    node or tool that phronomy runs.
+    """
+    asker = _ASKER.get()
+    if asker is None:
+        raise ConfigurationError(
+            "interruption() is for the body of a node or a tool that phronomy runs, and this is outside"
+        )
+    return asker.interruption
 
 
 def asker_here() -> Asker | None:
@@ -89,11 +139,64 @@ class Asker:
     @property
     def note(self) -> JsonDict | None:
         """The note that the body left when it last asked; None if there is none, or if it is for another tool or other arguments."""
-        kept = object_of(self._call.note)
-        return object_of(kept.get("note")) or None if kept.get("digest") == self._call.digest else None
+        return object_of(self._kept.get("note")) or None
 
-    def ask(self, payload: object, key: str | None, answer: object, note: JsonDict | None = None) -> object:
-        """The answer to a question, as `interrupt` gives it. Without one `note` is there when the body runs again."""
+    @property
+    def interruption(self) -> Interruption | None:
+        """What the body may know of its earlier stop; None if there was none."""
+        asked = tuple([key for key in self._asked if isinstance(key, str)])
+        if not asked:
+            return None
+        found = {key: decision for key in asked if (decision := self.decision_on(self.id_of(key))) is not None}
+        answers = {key: True if each.kind == "approve" else each.content for key, each in found.items()}
+        return Interruption(state=self._kept.get("state"), asked=asked, answers=answers)
+
+    @property
+    def _kept(self) -> JsonDict:
+        kept = object_of(self._call.note)
+        return kept if kept.get("digest") == self._call.digest else {}
+
+    @property
+    def _asked(self) -> list[JsonValue]:
+        asked = self._kept.get("asked")
+        return asked if isinstance(asked, list) else []
+
+    def ask(
+        self, payload: object, key: str | None, answer: object, note: JsonDict | None = None, state: object = None
+    ) -> object:
+        """The answer to a question, as `interrupt` gives it. Without one, `note` and `state` are there when the body runs again."""
+        key = self.key_of(key)
+        expected = Expected(key, answer)
+        id = self.id_of(key)
+        if (decision := self.decision_on(id)) is not None:
+            return expected.read(decision)
+        asked = Asked(id=id, args=expected.args(payload))
+        raise self.noted(Interrupt(key, (asked,), self._left(key, note, state)))
+
+    def _left(self, key: str, note: JsonDict | None, state: object) -> JsonText:
+        """What the body leaves for its next run."""
+        left: dict[str, object] = {
+            "digest": self._call.digest,
+            "asked": [*(each for each in self._asked if each != key), key],
+        }
+        if note is not None:
+            left["note"] = note
+        if state is None:
+            return canonical(left)
+        try:
+            return canonical({**left, "state": to_jsonable_python(state)})
+        except (JsonError, ValueError, TypeError, RecursionError):
+            raise ConfigurationError(
+                f"the state that is kept with question {key!r} cannot be made JSON of, so it could not be stored"
+            ) from None
+
+    @property
+    def kept(self) -> JsonText | None:
+        """What the body has left for its next run so far, for a stop that adds nothing to it."""
+        return canonical(self._kept) if self._kept else None
+
+    def key_of(self, key: str | None) -> str:
+        """The key by which a question, or a wait, is known in the body. Raises `ConfigurationError` if it is none, or is used."""
         self._check_heard()
         key = str(len(self._keys)) if key is None else key
         if not isinstance(key, str) or not key or clean(key) in self._keys:
@@ -102,28 +205,29 @@ class Asker:
             )
         key = clean(key)
         self._keys.add(key)
-        expected = _Expected(key, answer)
-        if (decision := self._answer(key)) is not None:
-            text = "true" if decision.kind == "approve" else decision.json_text("content")
-            return expected.read(text, decision.pending_id)
-        try:
-            args = canonical({"key": key, "payload": to_jsonable_python(payload), "answer": expected.schema})
-        except (JsonError, ValueError, TypeError, RecursionError):
-            raise ConfigurationError(
-                f"the payload of question {key!r} cannot be made JSON of, so nobody could be shown it"
-            ) from None
-        left = None if note is None else canonical({"digest": self._call.digest, "note": note})
-        asked = Interrupt(key, args, left)
+        return key
+
+    def id_of(self, key: str, *names: str) -> str:
+        """The pending id of a question, or of a trigger of a wait: `names` has its name in that."""
+        return question_id(self._state, self._call, key, *names)
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids that name the run of the body: that of the run, and that of its branch."""
+        return self._state.run_id, self._state.branch_id
+
+    def noted(self, asked: Interrupt) -> Interrupt:
+        """The interrupt, to be raised in the body: it counts even if the body swallows it."""
         self.unanswered.append(asked)
         self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
-        raise asked
+        return asked
 
     def is_answered(self, key: str) -> bool:
         """Whether the question of this key is answered, so that to ask it stops nothing."""
-        return self._answer(key) is not None
+        return self.decision_on(self.id_of(key)) is not None
 
-    def _answer(self, key: str) -> Decision | None:
-        id = question_id(self._state, self._call, key)
+    def decision_on(self, id: str) -> Decision | None:
+        """The decision that answers what was asked under this id; None if there is none."""
         told = (each for each in self._state.decisions if each.kind in ("approve", "respond"))
         return next((each for each in told if each.pending_id == id), None)
 
@@ -135,7 +239,7 @@ class Asker:
             )
 
 
-class _Expected:
+class Expected:
     """The type that an answer must have. Without one it is any JSON value."""
 
     __slots__ = ("_adapter", "_key", "schema")
@@ -144,14 +248,24 @@ class _Expected:
         self._key = key
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(Any if answer is None else answer)
-            self.schema = None if answer is None else self._adapter.json_schema()
+            self.schema: dict[str, Any] | None = None if answer is None else self._adapter.json_schema()
         except PydanticUserError as error:
             raise ConfigurationError(
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"
             ) from error
 
-    def read(self, text: str, id: str) -> object:
-        """The answer in the text. What the type has of checks that no schema tells is found here alone."""
+    def args(self, payload: object) -> JsonText:
+        """What whoever answers is shown. Raises `ConfigurationError` if it cannot be made JSON of."""
+        try:
+            return canonical({"key": self._key, "payload": to_jsonable_python(payload), "answer": self.schema})
+        except (JsonError, ValueError, TypeError, RecursionError):
+            raise ConfigurationError(
+                f"the payload of question {self._key!r} cannot be made JSON of, so nobody could be shown it"
+            ) from None
+
+    def read(self, decision: Decision) -> object:
+        """The answer in a decision. What the type has of checks that no schema tells is found here alone."""
+        text, id = "true" if decision.kind == "approve" else decision.json_text("content"), decision.pending_id
         try:
             return self._adapter.validate_json(text)
         except ValidationError:  # it may quote the answer
@@ -210,9 +324,9 @@ def _asker(asker: Asker | None) -> Iterator[None]:
             _ASKER.reset(before)
 
 
-def question_id(state: Checkpoint, call: Call, key: str) -> str:
+def question_id(state: Checkpoint, call: Call, key: str, *names: str) -> str:
     """The pending id of a question: the same however often the body asks it, and another in each branch.
 
     A fallback asks for itself, as a body does that runs with other arguments.
     """
-    return f"pend_{digest_of(state.branch_id, state.path, call.id, call.digest or '', key)[:24]}"
+    return f"pend_{digest_of(state.branch_id, state.path, call.id, call.digest or '', key, *names)[:24]}"

@@ -38,6 +38,8 @@ from phronomy.stores.rows import (
 )
 
 if TYPE_CHECKING:
+    from phronomy.stores.key_value.books import KeyValue
+    from phronomy.stores.key_value.store import KeyValueStore
     from phronomy.stores.redis.store import RedisStore
     from phronomy.stores.sql.postgres import PostgresStore
     from phronomy.stores.sql.sqlite import SQLiteStore
@@ -61,6 +63,8 @@ __all__ = [
     "Document",
     "Entry",
     "Held",
+    "KeyValue",
+    "KeyValueStore",
     "Lineage",
     "LocalDispatch",
     "MemoryStore",
@@ -83,7 +87,7 @@ _Known: TypeAlias = Mapping[str, Callable[[str], object]]
 
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-    def __getattr__(name: str) -> type[Store]:
+    def __getattr__(name: str) -> type:
         # A database driver is loaded when its store is first used: a process without a store needs none. Each module is
         # written out: nothing in this package imports by a name that is made at run time.
         if name == "SQLiteStore":
@@ -92,6 +96,10 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
             from phronomy.stores.sql.postgres import PostgresStore as found  # noqa: PLC0415
         elif name == "RedisStore":
             from phronomy.stores.redis.store import RedisStore as found  # noqa: PLC0415
+        elif name == "KeyValueStore":
+            from phronomy.stores.key_value.store import KeyValueStore as found  # noqa: PLC0415
+        elif name == "KeyValue":
+            from phronomy.stores.key_value.books import KeyValue as found  # noqa: PLC0415
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return found

@@ -62,6 +62,7 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.triggering import Triggering
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -90,7 +91,7 @@ class AsyncPrimitives(Protocol):
         ...
 
 
-class Store(Batches, Granting, ABC):
+class Store(Batches, Granting, Triggering, ABC):
     """The base class of all stores. A store keeps the checkpoints of runs, so that any process can resume them.
 
     A store object belongs to one `tenant`. It cannot see or change the data of another tenant, even if ids are equal;
@@ -317,7 +318,7 @@ class Store(Batches, Granting, ABC):
 
         The order is: the next checkpoint of its branch, forks, the next run of the thread.
         """
-        # One load for each: children are few, and each may lie in a log of its own.
+        # One load for each: children are few, each perhaps in a log of its own.
         return [self.load(child) for child in self.child_ids(text("checkpoint_id", checkpoint_id))]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
@@ -587,8 +588,7 @@ class Store(Batches, Granting, ABC):
         branch gets the id of the checkpoint as its id. Raises `CheckpointError` if the checkpoint could not be loaded
         again, and `CheckpointEdited` if the store has a different checkpoint with that id.
         """
-        # Validated first, however it was built: once in the store, it is what every later text of that id has to agree
-        # with.
+        # Validated first, however it was built: once in the store, every later text of that id has to agree with it.
         adoption.adopt(self, checked(checkpoint))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 import os
 import time
 from bisect import insort
@@ -17,8 +18,8 @@ from dataclasses import replace
 from typing import Final, Self, TypeVar
 from weakref import WeakSet
 
-from phronomy.errors import StoreError
-from phronomy.foundation.quoting import quoted
+from phronomy.errors import CheckpointUntrusted, StoreError
+from phronomy.foundation.quoting import quoted, quoted_id
 from phronomy.stores.alone import Alone
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived import retention
@@ -31,6 +32,7 @@ from phronomy.stores.derived.changes import (
     check_removal,
     check_thread,
     grown,
+    latest_ended,
     lost,
     not_found,
     one_place,
@@ -60,14 +62,20 @@ from phronomy.stores.storeless_runs import HOMES, Homes
 
 T = TypeVar("T")
 
+_log = logging.getLogger("phronomy")
+
+
+_FORGOTTEN: Final = 10_000
+"""How many runs that were deleted by themselves are still refused, if somebody brings a text of one."""
+
 
 class MemoryStore(Store):
     """A store in the memory of this process. Its data end with the process. It can be used from any thread.
 
-    `max_checkpoints` limits the number of checkpoints: above it, the oldest runs that have ended are deleted.
-    `keep_labeled` keeps runs that have a label. Runs that wait or can be resumed, and the run of the last write, are
-    never deleted, so there can be more checkpoints than the limit. After `os.fork`, the two processes have two
-    independent stores.
+    `max_runs` is the number of runs of a tenant that are kept after they have ended (100; None: all). Above it, those
+    that ended first are deleted, also if they are the last of a thread. `keep_labeled` keeps runs that have a label. Runs
+    that wait or can be resumed do not count and are never deleted, nor is the run of the last write. After `os.fork`,
+    the two processes have two independent stores.
     """
 
     # It never waits for more than another thread's dictionary work, so an event loop may call it directly: a thread
@@ -81,15 +89,15 @@ class MemoryStore(Store):
         clock: Callable[[], float] = time.time,
         lease: float = 30.0,
         ttl: float | None = None,
-        max_checkpoints: int | None = None,
+        max_runs: int | None = 100,
         keep_labeled: bool = False,
     ) -> None:
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
-        if max_checkpoints is not None and (type(max_checkpoints) is not int or max_checkpoints < 1):
-            raise StoreError(f"max_checkpoints is a whole number, 1 or more, or None, not {quoted(max_checkpoints)}")
+        if max_runs is not None and (type(max_runs) is not int or max_runs < 1):
+            raise StoreError(f"max_runs is a whole number, 1 or more, or None, not {quoted(max_runs)}")
         if not isinstance(keep_labeled, bool):
             raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
-        self._most = max_checkpoints
+        self._most = max_runs
         self._keep_labeled = keep_labeled
         # One lock for all tenants: stores made by `for_tenant` share the numbers and this dictionary, and a lock for
         # each would have to be found under another.
@@ -98,6 +106,7 @@ class MemoryStore(Store):
         self._count = itertools.count(1)
         self._tenants: dict[str, Books] = {}
         self._homes: Homes | None = None
+        self._told = False
 
     @classmethod
     def of_agent(cls) -> Self:
@@ -116,6 +125,15 @@ class MemoryStore(Store):
         if self._homes is None or checkpoint_id in self._mine.places:
             return self
         return self._homes.of(run_id, self)
+
+    def refuse_forgotten(self, run_id: str, checkpoint_id: str) -> None:
+        """Refuse the text of a run that was deleted because others have ended since. Raises `CheckpointUntrusted`."""
+        if run_id in self._mine.forgotten:
+            raise CheckpointUntrusted(
+                f"run {quoted_id(run_id)} of checkpoint {quoted_id(checkpoint_id)} has ended, and the memory store has deleted it:"
+                " it is not begun again from its text. To keep it longer, pass max_runs, or use a store with a database",
+                checkpoint_id=checkpoint_id,
+            ) from None
 
     def for_tenant(self, tenant: str) -> Self:
         # The copy shares the lock, the counters and the dictionary of books. Its tenant's name alone says which are its own.
@@ -280,6 +298,8 @@ class MemoryStore(Store):
             mine.texts.setdefault(digest, text)
         if after.handed is not None:
             mine.handed[after.id] = None
+        if after.status in ENDED:
+            mine.note_end(after.run_id)
         # Assigned to the end that counts, not appended: what an interrupted write left behind it is overwritten here.
         line.log[seq - after.parent_seq :] = fresh
         return Line(line.n, after, line.log, pending)
@@ -327,12 +347,14 @@ class MemoryStore(Store):
             return None
         # The fence stays. The next owner gets a higher one, so a write of this one that is still under way is refused.
         branch = replace(line.branch, owner=None, lease_until=0.0, status=status or line.branch.status)
+        if status in ENDED:
+            mine.note_end(branch.run_id)
         mine.lines[branch.id] = replace(line, branch=branch)
         return branch
 
     def _wrote(self, branch: Branch) -> Branch:
         self._rests(branch)
-        if self._most is not None:
+        if self._most is not None and len(self._mine.ended) > self._most:
             self._evict(branch.run_id, self._most)
         return branch
 
@@ -418,20 +440,34 @@ class MemoryStore(Store):
             # Through the public primitives, as `prune` does: children of the run that goes are made whole first. It may
             # be taken up by somebody else meanwhile, and then it stays.
             if run and not retention.spared(self, run, self._keep_labeled, 0):
+                self._tell_forgotten(run)
+                # Before it goes: a text of it that somebody still has may come back at any moment, with a decision that was made.
+                self._alone(self._mine.note_forgotten, run_id, _FORGOTTEN)
                 retention.take_away(self, run)
-            if len(self._mine.places) <= most:
+            if len(self._mine.ended) <= most:
                 return
 
     def _surplus(self, mine: Books, most: int) -> list[str]:
-        """The runs that have ended, oldest first, if there are more checkpoints than that."""
-        # Most writes end here. Only past the bound is every run looked at.
-        if len(mine.places) <= most:
+        """The runs that have ended, the first to end first, if there are more than that."""
+        # Most writes end here. Only past the bound are the runs looked at.
+        if len(mine.ended) <= most:
             return []
-        return [
-            run_id
-            for run_id, ids in mine.runs.items()
-            if all(mine.lines[id].branch.status in ENDED for id in ids if id in mine.lines)
-        ]
+        for run_id in list(mine.ended):
+            # Noted before its end became true, and something came between; or one of its branches goes on again.
+            if any(mine.lines[id].branch.status not in ENDED for id in mine.runs.get(run_id, ()) if id in mine.lines):
+                del mine.ended[run_id]
+        return list(mine.ended)
+
+    def _tell_forgotten(self, run: Sequence[Branch]) -> None:
+        """Say once that a conversation is forgotten: its next message begins another one, and nothing else tells of it."""
+        last = latest_ended(self.branches(thread_id=run[0].thread_id)) if run[0].thread_id is not None else None
+        if last is not None and last.run_id == run[0].run_id and not self._told:
+            self._told = True
+            _log.warning(
+                "a memory store keeps the last %s runs that have ended, and has deleted the last run of a thread: pass"
+                " max_runs, or use a store with a database",
+                self._most,
+            )
 
 
 # Weak, so that a store nobody uses any more can go. A process that forks is rare, stores for one request are not.

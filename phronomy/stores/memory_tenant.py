@@ -88,6 +88,10 @@ class Books:
         self.branches: dict[str, dict[str, None]] = {}
         self.threads: dict[str, dict[str, None]] = {}
         self.runs: dict[str, dict[str, None]] = {}
+        # Runs that have ended, in the order in which they did. A run that goes on again may still stand here.
+        self.ended: dict[str, None] = {}
+        # Runs that were deleted because others have ended since, the last of them last: their texts are accepted from nobody.
+        self.forgotten: dict[str, None] = {}
         # Branches in which something was left for a worker: a worker asks for them every second, however many runs there are.
         self.handed: dict[str, None] = {}
         # Pending approvals by number, and for each facet their places, sorted by time: a page of ten thousand requests
@@ -257,6 +261,17 @@ class Books:
             if not places:
                 self.order.pop(facet, None)
 
+    def note_end(self, run_id: str) -> None:
+        """Note that a run has ended last."""
+        self.ended.pop(run_id, None)
+        self.ended[run_id] = None
+
+    def note_forgotten(self, run_id: str, most: int) -> None:
+        """Note that a run goes since others have ended, and drop the oldest such notes above `most`."""
+        self.forgotten[run_id] = None
+        while len(self.forgotten) > most:
+            del self.forgotten[next(iter(self.forgotten))]
+
     def forget(self, line: Line) -> None:
         """Take a branch that is gone out of the indexes."""
         for row in line.pending.values():
@@ -266,6 +281,8 @@ class Books:
                 del self.places[entry.checkpoint_id]
                 drop_under(self.children, entry.parent_id, entry.checkpoint_id)
         drop_under(self.runs, line.branch.run_id, line.branch.id)
+        if line.branch.run_id not in self.runs:
+            self.ended.pop(line.branch.run_id, None)
         drop_under(self.threads, line.branch.thread_id, line.branch.id)
         drop_under(self.branches, line.branch.parent_branch, line.branch.id)
         self.branches.pop(line.branch.id, None)

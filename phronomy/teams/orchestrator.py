@@ -23,7 +23,7 @@ from phronomy.errors import CheckpointError, ConfigurationError, GraphError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_series
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions
 from phronomy.graph.flow.node import Inside, is_name, refuse_unknown
@@ -43,9 +43,12 @@ from phronomy.runs.options import CallOptions
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Hold
 from phronomy.stores.base import Store
+from phronomy.stores.log.text_patch import ObjectText
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
+from phronomy.teams.guarding import GUARDRAILS, Rails, TeamOptions, TeamSpec
 from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
+from phronomy.teams.patterns import Step, _run_of
 from phronomy.teams.steps import as_json
 from phronomy.tools.context import Deps
 
@@ -89,7 +92,7 @@ class _Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OrchestratorSpec(GraphSpec):
+class OrchestratorSpec(TeamSpec):
     """The rules of an orchestrator's runs: a graph in which one member works."""
 
     entry: str
@@ -129,6 +132,11 @@ class OrchestratorSpec(GraphSpec):
         update = {"member": member, "input": given, "output": None, "facts": facts, "turns": turns}
         return {**super().first(update, parent, history), "original_input": given}
 
+    def facts_in(self, state: Checkpoint) -> JsonText | None:
+        """The facts of the thread, for the contexts of all that runs inside."""
+        text = ObjectText.read(channels_of(state)).members.get("facts")
+        return None if text is None else JsonText(text)
+
     def plan(self, state: Checkpoint) -> Move:
         """What comes next."""
         move = super().plan(state)
@@ -147,11 +155,14 @@ class Orchestrator(Graph[Deps, Any]):
 
     `agents` is a list, or a mapping by name. The first agent is the `entry`, unless you name another. `handoffs` are
     pairs of names, or a name and a `Handoff`, in addition to the agents' own. `patterns` are patterns or graphs by
-    name. `pools` are lists of agents by a name of their own; the agents of a pool take turns. `memory` limits how much
+    name. `Step(agent, retries=2, timeout=60)`, in place of an agent or a pattern, says how often it goes on after a
+    failure, and how many seconds one attempt may work. `pools` are lists of agents by a name of their own; the agents of
+    a pool take turns. `memory` limits how much
     of the thread's conversation an agent is shown (default: the last 20 messages).
 
     With `on_breakpoint`, calls wait at breakpoints, and the function is called: see `Hold`. `on_approval_required`,
-    `approval_timeout` and `on_expiry` apply to the agents that have none of their own. The other options are those of a
+    `approval_timeout` and `on_expiry` apply to the agents that have none of their own. `input_guardrails`,
+    `output_guardrails` and `tool_guardrails` apply to all agents, before their own. The other options are those of a
     graph. You run, stop, resume, fork, restore and watch it like any run. Raises `ConfigurationError`.
     """
 
@@ -159,20 +170,21 @@ class Orchestrator(Graph[Deps, Any]):
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any, object]] | Mapping[str, Agent[Any, object]],
+        agents: Sequence[Agent[Any, object] | Step] | Mapping[str, Agent[Any, object] | Step],
         *,
         handoffs: Iterable[tuple[str, str | Handoff]] = (),
-        patterns: Mapping[str, Graph[Any, object]] | None = None,
+        patterns: Mapping[str, Graph[Any, object] | Step] | None = None,
         pools: Mapping[str, Sequence[str]] | None = None,
         entry: str | None = None,
         memory: Memory | None = Memory(max_messages=20),  # noqa: B008  # it is frozen
         on_breakpoint: Callable[..., object] | None = None,
         hold: Hold | None = None,
-        **options: Unpack[GraphOptions],
+        **options: Unpack[TeamOptions],
     ) -> None:
-        options = cast(GraphOptions, {**self._of_class(), **options})
+        options = cast(TeamOptions, {**self._of_class(), **options})
         name: str = options.setdefault("name", "team")
-        refuse_unknown(repr(name), options, (*_PARAMETERS, *GraphOptions.__annotations__))
+        refuse_unknown(repr(name), options, (*_PARAMETERS, *TeamOptions.__annotations__))
+        self._rails = rails = Rails.taken(cast(dict[str, Any], options))
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
         if not isinstance(hold, Hold | None):
@@ -180,8 +192,10 @@ class Orchestrator(Graph[Deps, Any]):
         if on_breakpoint is not None and hold is not None:
             raise ConfigurationError(f"{name!r}: give on_breakpoint to the hold")
         self.hold = Hold(on_breakpoint=on_breakpoint) if on_breakpoint is not None else hold
-        team = _copies(name, agents, handoffs, memory, options)
-        self._members: dict[str, Any] = {**team, **_checked_patterns(name, patterns or {}, team)}
+        listed, steps = _without_steps(name, agents)
+        by_name, more = _without_steps(name, patterns or {})
+        team = _copies(name, listed, handoffs, memory, options)
+        self._members: dict[str, Any] = {**team, **_checked_patterns(name, by_name, team)}
         self._pools = _checked_pools(name, pools or {}, team, self._members)
         self._entry = next(iter(team)) if entry is None else entry
         if not isinstance(entry, str | None) or self._entry not in {*self._members, *self._pools}:
@@ -190,15 +204,15 @@ class Orchestrator(Graph[Deps, Any]):
         nodes: dict[str, Any] = {}
         for each, member in self._members.items():
             takes: dict[str, object] = {"messages": _history(memory)} if each in team else {}
-            takes |= {"input": _asked, "output": _answered(each, member.spec)}
-            nodes[each] = Member(each, member, schema, takes)
+            takes |= {"input": _asked, "output": _answered(each, member.spec, rails)}
+            nodes[each] = Member(each, member, schema, {**takes, **{**steps, **more}.get(each, {})})
         start = Route(path=_member, is_async=False, targets={each: each for each in nodes}, is_open=False)
         routes = Routes(nodes=tuple(nodes), edges=dict.fromkeys(nodes, (END,)), routes={START: (start,)})
-        super().__init__(schema, nodes, routes, options)
+        super().__init__(schema, rails.over(nodes), routes, options)
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         known = {each.name: getattr(spec, each.name) for each in fields(spec)}
-        return OrchestratorSpec(**known, entry=self._entry, pools=self._pools)
+        return OrchestratorSpec(**known, entry=self._entry, pools=self._pools, rails=self._rails)
 
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         if self.hold is not None and method is not None and "hold" not in options and method.removeprefix("a") in _HELD:
@@ -272,7 +286,7 @@ class Orchestrator(Graph[Deps, Any]):
             raise ConfigurationError(
                 f"{self.name!r} has no {of} {quoted_name(member)}; there are {', '.join(kinds[of]) or 'none'}. Nothing was done"
             )
-        return Task(member, input, facts or {})
+        return Task(member, input, {} if facts is None else facts)
 
     # Looking
 
@@ -322,7 +336,7 @@ _HELD: Final = ("invoke", "resume", "stream")
 
 _PARAMETERS: Final = ("agents", "handoffs", "patterns", "pools", "entry", "memory", "on_breakpoint", "hold")
 
-_AT_ONCE: Final = spelling.where_made("Orchestrator", _PARAMETERS)
+_AT_ONCE: Final = spelling.where_made("Orchestrator", (*_PARAMETERS, *GUARDRAILS))
 
 Orchestrator._spelt = spelling.Options(
     Orchestrator,
@@ -331,6 +345,31 @@ Orchestrator._spelt = spelling.Options(
     typed=GraphOptions,
     elsewhere={**OF_NODES, **_AT_ONCE},
 )
+
+
+_OF_MEMBERS: Final = ("retries", "retry_wait", "timeout")
+"""The options of a `Step` that a member may be given in."""
+
+
+def _without_steps(where: str, given: Any) -> tuple[Any, dict[str, dict[str, object]]]:
+    """The members themselves, and the options of those that are given in a `Step`, by name. Raises `ConfigurationError`."""
+    if isinstance(given, Mapping):
+        steps = {name: each for name, each in given.items() if isinstance(each, Step)}
+        runs: object = {name: _run_of(each) for name, each in given.items()}
+    elif is_series(given):
+        listed = list(given)
+        steps = {name_of(each.run): each for each in listed if isinstance(each, Step) and isinstance(each.run, Agent)}
+        runs = [_run_of(each) for each in listed]
+    else:
+        return given, {}
+    options = {name: {k: v for k, v in each.options.items() if k != "transform" or v} for name, each in steps.items()}
+    for name, found in options.items():
+        if unknown := found.keys() - {*_OF_MEMBERS}:
+            raise ConfigurationError(
+                f"{where!r}: member {quoted_name(name)} has no option {spelling.told(unknown, _OF_MEMBERS)}; it has"
+                f" {', '.join(_OF_MEMBERS)}"
+            )
+    return runs, options
 
 
 def _copies(
@@ -478,10 +517,10 @@ def _said(role: str, value: object) -> dict[str, object]:
     return {"role": role, "content": value if isinstance(value, str) else str(canonical(value))}
 
 
-def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, object]]:
+def _answered(name: str, spec: Spec, rails: Rails) -> Callable[[Any], dict[str, object]]:
     """Makes the function that gives the update after a member's run: its question and its answer, for the memory."""
     inner: Iterator[Spec] = specs_in(spec) if spec.flow is not None else iter(())
-    guarded = any(each.input_guardrails for each in inner)
+    guarded = any(each.input_guardrails or (rails.input and each.flow is None) for each in inner)
 
     def answered(told: tuple[object, object]) -> dict[str, object]:
         asked, value = told

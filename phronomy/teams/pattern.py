@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -16,20 +16,23 @@ from phronomy.engine.spec import Advancing
 from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonText
-from phronomy.graph.flow.routes import Going, Routes
-from phronomy.graph.flow.spec import GraphSpec
+from phronomy.foundation.json_text import JsonError, JsonText, parse
+from phronomy.graph.flow.routes import Going as Waves
+from phronomy.graph.flow.routes import Routes
 from phronomy.graph.flow.waves import AFTER, calls_of, channels_of, is_at_start
 from phronomy.graph.signals import START, Send
-from phronomy.graph.state.channels import append
+from phronomy.graph.state.channels import append, merge
 from phronomy.graph.state.joins import arrivals_in, given_in, state_with
 from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.messages import Usage
-from phronomy.records.moves import Done, Fail, Finish, Move, Stop
+from phronomy.records.moves import Advance as AdvanceMove
+from phronomy.records.moves import Consult, Done, Fail, Finish, Judge, Move, Run, Stop, Wait
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.transitions import current
-from phronomy.teams.schemes import KEPT, Known, Over, Scheme, StepFailed, Turn, TurnKind
+from phronomy.teams.guarding import TeamSpec
+from phronomy.teams.labels import Labels
+from phronomy.teams.schemes import KEPT, Going, Known, Over, Scheme, StepFailed, Turn, TurnKind
 from phronomy.teams.steps import FunctionStep, RunStep, as_json
 
 _NAMED: Final[Mapping[str, TurnKind]] = {
@@ -47,13 +50,15 @@ class PatternState(BaseModel):
     `pattern` is the kind of the pattern, `input` its input, and `output` the output so far. `turns` are the results of
     the steps, in order. Each has the `step`, its `output`, the `kind` of its end, and `why` if it has no output. The
     kinds are `completed`, `skipped` (a human skipped it, and its input was passed on), `failed`, `left_out` (not
-    needed, or not possible) and `cancelled` (other steps were faster).
+    needed, or not possible) and `cancelled` (other steps were faster). `noted` has what the pattern itself has found:
+    for a debate the `winner` so far, for a goal `satisfaction`, `achieved` and `rounds`.
     """
 
     pattern: str
     input: Any = Field(default=None, repr=False)
     output: Any = Field(default=None, repr=False)
     turns: Annotated[list[dict[str, Any]], append] = Field(default=[], repr=False)
+    noted: Annotated[dict[str, Any], merge] = Field(default={}, repr=False)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -67,7 +72,9 @@ class PatternState(BaseModel):
 
     @property
     def winners(self) -> tuple[str, ...]:
-        """The names of the steps that have completed; in a race, these have won."""
+        """The names of the steps that have completed; in a race, these have won. In a debate, the winner so far."""
+        if self.pattern == "debate":
+            return tuple(filter(None, [self.noted.get("winner")]))
         return tuple(dict.fromkeys(turn["step"] for turn in self.turns if turn["kind"] == "completed"))
 
 
@@ -112,10 +119,11 @@ def _type_of(step: FunctionStep | RunStep | None) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatternSpec(GraphSpec):
+class PatternSpec(TeamSpec):
     """The rules of a pattern's runs."""
 
     scheme: Scheme
+    labels: Labels | None = None
 
     @property
     def pattern(self) -> str:
@@ -144,8 +152,19 @@ class PatternSpec(GraphSpec):
         return AgentRef(name=self.name, fingerprint=facts)
 
     def advance(self, state: Checkpoint, deps: object) -> Advancing:
-        """Prepares the step from a settled wave to the next one."""
+        """Prepares the step from what has settled to what follows."""
         return Advance(self, state)
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether a step begins as soon as what it needs has settled, whatever else is open."""
+        return self.scheme.is_eager
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
+        """The label of a checkpoint, if a unit has finished in it that gets one."""
+        if self.labels is None:
+            return None
+        return self.labels.of(self.name, self.scheme, known_of(before, self.scheme), known_of(after, self.scheme))
 
     def lost(self, state: Checkpoint) -> list[str]:
         """As for a graph; and that it is a pattern of another kind now."""
@@ -153,10 +172,17 @@ class PatternSpec(GraphSpec):
         if was != self.scheme.kind:
             return [f"it was {was!s:.40}, and is {self.scheme.kind}", *super().lost(state)]
         try:
-            known_of(state, self.scheme)
+            turns = known_of(state, self.scheme).turns
         except CheckpointError as error:
             return [str(error), *super().lost(state)]
-        return super().lost(state)
+        # The open steps get the next turns, in this order: with other steps in their places, nothing could follow from them.
+        due = [(call.name, self.scheme.expected(place)) for place, call in enumerate(wave_of(state), len(turns))]
+        misplaced = [
+            f"step {name} is open, where {' or '.join(wanted) or 'none'} is due"
+            for name, wanted in due
+            if name not in wanted
+        ]
+        return [*misplaced, *super().lost(state)]
 
     def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
@@ -175,6 +201,10 @@ class PatternSpec(GraphSpec):
         """What comes next."""
         state = current(state, self.apply)
         move = super().plan(state)
+        if self.is_eager and isinstance(move, Judge | Consult | Run | Wait):
+            if self._is_due(state):
+                return AdvanceMove()
+            move = self._in_order(state, move) if isinstance(move, Run) else move
         failed = tuple(call for call in state.calls if call.status == "failed")
         if failed and not isinstance(move, Done) and not any(call.status == "started" for call in state.calls):
             over = self.is_over(state)
@@ -187,6 +217,25 @@ class PatternSpec(GraphSpec):
             if (limit := self.scheme.limit(known, opens)) is not None:
                 return Fail(limit=limit[0], maximum=limit[1], used=limit[1])
         return move
+
+    def _is_due(self, state: Checkpoint) -> bool:
+        """Whether a step could begin, since all that it needs is through, while others are open. Behind a stop, none does."""
+        settled = {call.name for call in wave_of(state) if call.result is not None}
+        if not settled or is_ending(state) or any(call.status == "failed" for call in state.calls):
+            return False
+        if self.is_over(state) is not None or any(_is_stop(call) and call.result is None for call in state.calls):
+            return False
+        through = settled | {turn.step for turn in known_of(state, self.scheme).turns}
+        return self.scheme.is_due(through, {call.name for call in wave_of(state) if call.result is None})
+
+    def _in_order(self, state: Checkpoint, move: Run) -> Run:
+        """The calls that run next, by the rank of their steps: some may have been waiting longer than others."""
+        if any(_is_stop(call) for call in move.calls):
+            return move
+        ready = sorted(
+            (call for call in state.calls if call.status == "ready"), key=lambda call: self.scheme.rank(call.name)
+        )
+        return Run(calls=tuple(ready[: len(move.calls)]))
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         """The next state, with what is not needed any more settled. Raises `IllegalOutcome`."""
@@ -241,8 +290,12 @@ class PatternSpec(GraphSpec):
 
 
 def wave_of(state: Checkpoint) -> list[Call]:
-    """The calls of the open wave that are steps."""
-    return [call for call in state.calls if not call.gate and not call.name.startswith(AFTER)]
+    """The open calls that are steps, and those that have settled since the last step on."""
+    return [call for call in state.calls if not _is_stop(call)]
+
+
+def _is_stop(call: Call) -> bool:
+    return call.gate or call.name.startswith(AFTER)
 
 
 def known_of(state: Checkpoint, scheme: Scheme) -> Known:
@@ -258,7 +311,7 @@ def known_of(state: Checkpoint, scheme: Scheme) -> Known:
             raise CheckpointError(
                 f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due"
             )
-    return Known(found.get("input"), found.get("output"), turns)
+    return Known(found.get("input"), found.get("output"), turns, found.get("noted", {}), state.elapsed)
 
 
 def is_unneeded(call: Call) -> bool:
@@ -281,7 +334,7 @@ def _kind_of(call: Call) -> TurnKind | None:
 
 
 class Advance:
-    """The step from a wave in which every step has settled to the next one."""
+    """The step from steps that have settled to what follows: all of a wave, or those of a DAG that others wait for."""
 
     def __init__(self, spec: PatternSpec, state: Checkpoint) -> None:
         self._spec = spec
@@ -305,13 +358,16 @@ class Advance:
     def outcome(self, at: datetime) -> Advanced:
         """The outcome. Raises `NodeFailed` where the pattern cannot go on."""
         spec, state = self._spec, self._state
-        wave = wave_of(state)
+        wave = [call for call in wave_of(state) if call.result is not None]
+        open = frozenset(call.name for call in state.calls if call.result is None)
+        settled = tuple(call.id for call in state.calls if call.result is not None) if open else None
         read = [self._read(call) for call in wave]
         turns = [turn for turn, _, _ in read]
         if (ended := self._ended(wave, read)) is not None:
-            return Advanced(state=self._with(turns, KEPT), status=ended[0], reason=ended[1], at=at)
+            text, (status, reason) = self._with(Going(turns=turns)), ended
+            return Advanced(state=text, status=status, reason=reason, at=at, settled=settled)
         known = known_of(state, spec.scheme)
-        known = known._replace(turns=[*known.turns, *turns])
+        known = known._replace(turns=[*known.turns, *turns], open=open)
         try:
             going = spec.scheme.next(known, turns)
             sends = tuple(self._send(name, value, known.input) for name, value in going.steps)
@@ -321,12 +377,12 @@ class Advance:
             raise NodeFailed(
                 f"run {state.run_id}: pattern {spec.name!r} cannot go on: {told}", failures=failures
             ) from (error.__cause__)
-        text = self._with([*turns, *going.turns], going.output)
+        text = self._with(going._replace(turns=[*turns, *going.turns]))
         gates = self._gates(wave, read)
-        if not sends and is_at_start(state):
+        if not sends and going.output is KEPT and is_at_start(state):
             raise NodeFailed(f"run {state.run_id}: no step of pattern {spec.name!r} can begin", failures={})
-        calls = calls_of(spec, state.turn + 2, JsonText(text), Going((), sends), gates)
-        return Advanced(state=text, calls=calls, at=at)
+        calls = calls_of(spec, state.turn + 2, JsonText(text), Waves((), sends), gates)
+        return Advanced(state=text, calls=calls, at=at, settled=settled)
 
     def _read(self, call: Call) -> tuple[Turn, str, str | None]:
         """Reads the turn of a settled step; its signal, if it gave one, with the reason."""
@@ -379,12 +435,14 @@ class Advance:
             raise StepFailed({name: f"its transform raised {type(error).__name__}"}) from error
         return Send(name, JsonText(f'{{"arg":{text}}}'))
 
-    def _with(self, turns: Iterable[Turn], output: object) -> JsonText:
-        """The state with these turns, and this output."""
+    def _with(self, going: Going) -> JsonText:
+        """The state with what is new: turns, notes, perhaps another output."""
         schema, state = self._spec.schema, self._state
-        update: dict[str, object] = {"turns": [turn._asdict() for turn in turns]}
-        if output is not KEPT:
-            update["output"] = json.loads(as_json(output, f"the output of pattern {self._spec.name!r}"))
+        update: dict[str, object] = {"turns": [turn._asdict() for turn in going.turns]}
+        if going.noted:
+            update["noted"] = dict(going.noted)
+        if going.output is not KEPT:
+            update["output"] = json.loads(as_json(going.output, f"the output of pattern {self._spec.name!r}"))
         channels = schema.reduce(channels_of(state), [(START, schema.update(START, update))])
         before = state.__dict__["state"]
         return state_with(channels, arrivals_in(before), given_in(before))
@@ -400,8 +458,8 @@ def _value_in(step: RunStep, content: str, *, told: bool) -> object:
 
 def _json_or_text(content: str) -> object:
     try:
-        return json.loads(content)
-    except ValueError:
+        return parse(content)
+    except JsonError:
         return content
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, create_model, model_validator
@@ -17,15 +18,17 @@ from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name, quoted_word
-from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.flow.graph import Graph, NodeOptions
 from phronomy.graph.flow.node import refuse_unknown
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.teams import schemes
+from phronomy.teams.guarding import Rails, TeamOptions
+from phronomy.teams.labels import Labels
 from phronomy.teams.pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
-from phronomy.teams.schemes import Edge, Scheme
+from phronomy.teams.schemes import Edge, Known, Scheme
 from phronomy.teams.steps import FunctionStep, RunStep, about, names_for, step_of
 from phronomy.tools.context import Deps
 
@@ -35,7 +38,7 @@ class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__a
 
     `transform` is a plain function that changes the input of the step. The other options are those of a node:
     `requires_approval` (True, a predicate of the step's input, or an `Approval`), `approval_timeout`, `on_expiry`,
-    `risk`, and for functions `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
+    `risk`, `retries`, `retry_wait` and `timeout`, and for functions `idempotent`, `retry_on` and `on_failure`.
     """
 
     run: Any
@@ -56,7 +59,7 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
 
     Its input is a dict of their outputs by name; if it needs nothing, the input of the pattern. `transform` changes the
     input. `when` is a plain predicate of the same value: if it returns false or raises, the step is left out. Of the
-    steps that are ready at the same time, those with a higher `priority` start first.
+    steps that are ready, those with a higher `priority` start first.
     """
 
     needs: Sequence[str]
@@ -79,24 +82,51 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
         self.priority = priority
 
 
+class PatternOptions(TeamOptions, total=False):
+    """The options of a pattern: those of a team, and `labels` for its checkpoints (see `Labels`)."""
+
+    labels: Labels | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternProgress:
     """The progress of a run of a pattern: the number of turns `done` and in `total`, and the `tokens` used so far.
 
-    `total` and `percentage` are None if the number of turns is not known.
+    `units` is the number of finished units (steps, rounds, iterations or nodes). `total` and `percentage` are None if
+    the number of turns is not known; the percentage of a goal is its satisfaction. `seconds_left` is an estimate of the
+    active time that is left, by the average of the turns so far; None if there is none. `facts` are those of a goal.
     """
 
     done: int
     total: int | None
     percentage: float | None
     tokens: int
+    units: int = 0
+    seconds_left: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternDiff:
+    """The difference of two checkpoints of a pattern, from the first to the second.
+
+    `turns` and `tokens` are how many more the second has. `completed` are the steps that completed in between, in
+    order. `added`, `removed` and `changed` are the names of facts of a goal.
+    """
+
+    turns: int
+    tokens: int
+    completed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 class Pattern(Graph[Deps, Any]):
     """Agents that work together in a common way. A pattern is a graph, and has the methods of a graph.
 
-    `sequential`, `parallel`, `supervisor`, `round_robin`, `dag`, `reflect` and `race` make patterns. The input of
-    `invoke` is a text, a mapping, a model, or any JSON value. `result.output` is the final value, and
+    `sequential`, `parallel`, `supervisor`, `round_robin`, `dag`, `reflect`, `race`, `debate` and `goal` make patterns.
+    The input of `invoke` is a text, a mapping, a model, or any JSON value. `result.output` is the final value, and
     `state_of(checkpoint)` returns the `PatternState` with the outputs of all steps. If a human rejects a step, the
     pattern ends as rejected, and no other step takes over its work. A pattern can be a step of another pattern, or a
     node of a graph.
@@ -105,14 +135,17 @@ class Pattern(Graph[Deps, Any]):
     def __init__(
         self, scheme: Scheme, steps: Mapping[str, FunctionStep | RunStep], options: Mapping[str, object]
     ) -> None:
+        options = dict(options)
         self._scheme = scheme
-        nodes = {name: steps[name] for name in scheme.names}
+        self._labels = _checked_labels(scheme, options.pop("labels", None), options.get("name", scheme.kind))
+        self._rails = Rails.taken(options)
+        nodes = self._rails.over({name: steps[name] for name in scheme.names})
         ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
         super().__init__(_SCHEMA, nodes, ways, {"name": scheme.kind, "max_steps": None, **options})
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         known = {field.name: getattr(spec, field.name) for field in fields(spec)}
-        return PatternSpec(**known, scheme=self._scheme)
+        return PatternSpec(**known, scheme=self._scheme, labels=self._labels, rails=self._rails)
 
     @property
     def kind(self) -> str:
@@ -126,15 +159,46 @@ class Pattern(Graph[Deps, Any]):
 
     def progress(self, checkpoint: Checkpoint) -> PatternProgress:
         """The progress of a run of this pattern. Raises `CheckpointError` if the checkpoint is not of this pattern."""
+        known = self._known(checkpoint)
+        done = len(known.turns) + sum(call.result is not None for call in wave_of(checkpoint))
+        total = done if checkpoint.ended == "completed" else self._scheme.total
+        share = None if total is None else round(100 * done / total, 1) if total else 100.0
+        left = None
+        if total is not None and done:
+            left = round(known.elapsed / 1000 / done * max(total - done, 0), 3)
+        if (satisfied := known.noted.get("satisfaction")) is not None:
+            share = round(100 * satisfied, 1)
+        return PatternProgress(
+            done=done,
+            total=total,
+            percentage=share,
+            tokens=used_by(checkpoint).total_tokens,
+            units=self._scheme.units(known),
+            seconds_left=left,
+            facts=self._scheme.facts(known),
+        )
+
+    def diff(self, before: Checkpoint, after: Checkpoint) -> PatternDiff:
+        """What came between two checkpoints of this pattern, of one run or of its forks.
+
+        `store.diff` compares every field. Raises `CheckpointError` if one of them is not of this pattern.
+        """
+        old, new = self._known(before), self._known(after)
+        facts = self._scheme.facts(old), self._scheme.facts(new)
+        return PatternDiff(
+            turns=len(new.turns) - len(old.turns),
+            tokens=used_by(after).total_tokens - used_by(before).total_tokens,
+            completed=tuple(turn.step for turn in new.turns[len(old.turns) :] if turn.kind == "completed"),
+            added=tuple(name for name in facts[1] if name not in facts[0]),
+            removed=tuple(name for name in facts[0] if name not in facts[1]),
+            changed=tuple(name for name in facts[0] if name in facts[1] and facts[0][name] != facts[1][name]),
+        )
+
+    def _known(self, checkpoint: Checkpoint) -> Known:
         state = self.state_of(checkpoint)
         if state.pattern != self.kind:
             raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")
-        done = len(known_of(checkpoint, self._scheme).turns) + sum(
-            call.result is not None for call in wave_of(checkpoint)
-        )
-        total = done if checkpoint.ended == "completed" else self._scheme.total
-        share = None if total is None else round(100 * done / total, 1) if total else 100.0
-        return PatternProgress(done=done, total=total, percentage=share, tokens=used_by(checkpoint).total_tokens)
+        return known_of(checkpoint, self._scheme)
 
 
 _SCHEMA: Final = StateSchema(PatternState, name="pattern")
@@ -144,7 +208,7 @@ def sequential(
     *steps: object,
     transform: Callable[[Any], object] | None = None,
     on_error: Literal["fail", "skip"] = "fail",
-    **options: Unpack[GraphOptions],
+    **options: Unpack[PatternOptions],
 ) -> Pattern:
     """A pattern: one step after another, each with the output of the step before. The output is that of the last step.
 
@@ -167,7 +231,7 @@ def parallel(
     *steps: object,
     merge: Callable[[dict[str, Any]], object] | None = None,
     min_success: int | None = None,
-    **options: Unpack[GraphOptions],
+    **options: Unpack[TeamOptions],
 ) -> Pattern:
     """A pattern: all steps run in parallel, each with the input. The output is a dict of their outputs, by name.
 
@@ -182,7 +246,7 @@ def parallel(
     return Pattern(schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
 
 
-def race(*steps: object, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
+def race(*steps: object, min_success: int = 1, **options: Unpack[TeamOptions]) -> Pattern:
     """A pattern: all steps run in parallel, each with the input.
 
     The first one to succeed wins, and the others are cancelled. The output is that of the winner. With `min_success=n`
@@ -201,7 +265,7 @@ def round_robin(
     *steps: object,
     rounds: int | None = None,
     until: Callable[[Any], object] | None = None,
-    **options: Unpack[GraphOptions],
+    **options: Unpack[PatternOptions],
 ) -> Pattern:
     """A pattern: the steps take turns, each with the output of the step before.
 
@@ -225,9 +289,9 @@ def dag(
     *,
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail",
     merge: Callable[[dict[str, Any]], object] | None = None,
-    **options: Unpack[GraphOptions],
+    **options: Unpack[PatternOptions],
 ) -> Pattern:
-    """A pattern: steps that need the outputs of other steps. All steps that are ready run in parallel, in waves.
+    """A pattern: steps that need the outputs of other steps. A step starts when all that it needs has finished.
 
     `nodes` are `DagNode`s by name, or plain steps that need nothing. The output is that of the last step. If several
     steps are needed by no other step, it is a dict of their outputs, or the result of `merge`. `on_error` says what
@@ -243,6 +307,7 @@ def dag(
     edges = {str(name): _edge(where, str(name), node, nodes) for name, node in nodes.items()}
     _check_order(where, edges)
     made = _nodes(where, nodes, needed=on_error == "fail")
+    options.setdefault("max_steps", None)  # it goes on as often as steps finish, and each does once
     return Pattern(schemes.Dag(names=tuple(made), edges=edges, on_error=on_error, merge=merge), made, options)
 
 
@@ -252,7 +317,7 @@ def supervisor(
     *,
     max_rounds: int = 10,
     on_error: Literal["fail", "tell"] = "fail",
-    **options: Unpack[GraphOptions],
+    **options: Unpack[PatternOptions],
 ) -> Pattern:
     """A pattern: a manager names the next worker with an instruction, until it gives the answer, which is the output.
 
@@ -287,7 +352,7 @@ def reflect(
     max_rounds: int = 2,
     threshold: float | None = None,
     on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last",
-    **options: Unpack[GraphOptions],
+    **options: Unpack[PatternOptions],
 ) -> Pattern:
     """A pattern: a writer drafts, a critic judges the draft, and the writer drafts again, until a draft passes.
 
@@ -312,8 +377,20 @@ def reflect(
 
 
 def _where(kind: str, options: Mapping[str, object]) -> str:
-    refuse_unknown(f"pattern {kind}", options, GraphOptions.__annotations__)
+    refuse_unknown(f"pattern {kind}", options, PatternOptions.__annotations__)
     return f"pattern {options.get('name', kind)!r}"
+
+
+def _checked_labels(scheme: Scheme, labels: object, name: object) -> Labels | None:
+    """The labels of a pattern's checkpoints. Raises `GraphError`, and `ConfigurationError` for a name that is too long."""
+    if labels is None:
+        return None
+    if not isinstance(labels, Labels):
+        raise GraphError(f"pattern {name!r}: labels is a Labels or None, not {type(labels).__name__}")
+    if scheme.unit is None:
+        raise GraphError(f"pattern {name!r}: a {scheme.kind} has one wave of steps, and nothing to label between them")
+    labels.text(str(name), scheme.unit, sys.maxsize)
+    return labels
 
 
 def _listed(where: str, steps: Sequence[object]) -> Mapping[str, object] | list[object]:

@@ -1,20 +1,20 @@
 """The schemes that choose the next steps of a pattern: one for each kind, a pure function of the turns so far.
 
 A scheme is asked when every step of a wave has settled. Some call functions of the user's, which may raise; the driver deals with that.
-Nothing is kept between two questions: all that a scheme counts is in the turns, and so in the checkpoint.
+Nothing is kept between two questions: all that a scheme counts is in the turns and in its notes, and so in the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from phronomy.foundation.checks import is_number
+from phronomy.foundation.checks import is_number, is_true
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonError, canonical, parse
 from phronomy.graph.signals import END, START
 
 TurnKind = Literal["completed", "skipped", "failed", "left_out", "cancelled"]
@@ -23,6 +23,8 @@ was not needed, or not possible · another was faster."""
 
 KEPT: Final[object] = object()
 """The output stays what it is."""
+
+NO_NOTES: Final[Mapping[str, Any]] = {}
 
 
 class StepFailed(Exception):
@@ -48,19 +50,30 @@ class Turn(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The input of the run, its output so far, and the turns of its steps, in order."""
+    """The input of the run, its output so far, and the turns of its steps, in order.
+
+    `noted` are the notes of the scheme, and `elapsed` is the active time of the run in milliseconds. `open` are the steps that have
+    begun, or wait, and have no turn yet.
+    """
 
     input: object
     output: object
     turns: Sequence[Turn]
+    noted: Mapping[str, Any] = NO_NOTES
+    elapsed: int = 0
+    open: frozenset[str] = frozenset()
 
 
 class Going(NamedTuple):
-    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns."""
+    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns.
+
+    `noted` are new notes, by name: they are stored with the run.
+    """
 
     steps: Sequence[tuple[str, object]] = ()
     output: object = KEPT
     turns: Sequence[Turn] = ()
+    noted: Mapping[str, Any] = NO_NOTES
 
 
 class Over(NamedTuple):
@@ -75,7 +88,18 @@ class Scheme:
     """The rule of a kind of pattern, which chooses the next steps. `names` are its steps, in order."""
 
     kind: ClassVar[str]
+    unit: ClassVar[str | None] = None
+    """What its progress is counted in: `step`, `round`, `iter` or `node`; None if it has only one wave."""
+
     names: tuple[str, ...]
+
+    def units(self, known: Known) -> int:
+        """The number of finished units."""
+        return len(known.turns)
+
+    def facts(self, known: Known) -> dict[str, object]:
+        """The facts that its steps have found; only those of a goal do."""
+        return {}
 
     @property
     def acts(self) -> bool:
@@ -103,6 +127,19 @@ class Scheme:
     def over(self, wave: Mapping[str, TurnKind | None]) -> Over | None:
         """Whether the rest of a wave is superfluous, given the result of each of its steps (None: it has not finished)."""
         return None
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether a step may begin while others of its wave are open."""
+        return False
+
+    def is_due(self, through: Container[str], open: Container[str]) -> bool:
+        """Whether something follows from the steps that are through, while others are open."""
+        return False
+
+    def rank(self, name: str) -> int:
+        """The order in which steps that could begin do: the lowest first."""
+        return 0
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
         """The limit that keeps the run from opening these steps, with how much of it there is."""
@@ -132,6 +169,7 @@ class Sequential(Scheme):
     """One step after another, each with what the one before gave."""
 
     kind = "sequential"
+    unit: ClassVar[str | None] = "step"
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -235,6 +273,7 @@ class RoundRobin(Scheme):
     """The steps take turns, each with what the one before gave."""
 
     kind = "round_robin"
+    unit: ClassVar[str | None] = "step"
     rounds: int | None = None
     until: Callable[[Any], object] | None = None
 
@@ -253,7 +292,8 @@ class RoundRobin(Scheme):
         if not wave:
             return Going([(self.names[0], known.input)], known.input)
         value = wave[-1].output
-        if len(known.turns) == self.total or (self.until is not None and called("until", self.until, value)):
+        until = self.until
+        if len(known.turns) == self.total or (until is not None and called("until", lambda: is_true(until(value)))):
             return Going(output=value)
         return Going([(self.names[len(known.turns) % len(self.names)], value)], value)
 
@@ -276,6 +316,7 @@ class Dag(Scheme):
     """Runs each step once all steps that it needs have finished."""
 
     kind = "dag"
+    unit: ClassVar[str | None] = "node"
     edges: Mapping[str, Edge]
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail"
     merge: Callable[[dict[str, Any]], object] | None = None
@@ -294,12 +335,16 @@ class Dag(Scheme):
     def last(self) -> tuple[str, ...]:
         return self.sinks if len(self.sinks) == 1 and self.merge is None else ()
 
+    def units(self, known: Known) -> int:
+        return sum(turn.kind != "left_out" for turn in known.turns)
+
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         through = {turn.step: turn for turn in known.turns}
         out: list[Turn] = []
         found: dict[str, object] = {}
         while True:
-            ready = [name for name in self.names if self._is_due(name, through) and name not in found]
+            begun = {*found, *known.open}
+            ready = [name for name in self.names if self._is_due(name, through) and name not in begun]
             for name in ready:
                 value = self._given(name, known, through)
                 if (why := self._against(name, value, through)) is None:
@@ -310,8 +355,9 @@ class Dag(Scheme):
             if not any(name in through for name in ready):
                 break
         if found:
-            going = sorted(found, key=lambda name: -self.edges[name].priority)
-            return Going([(name, found[name]) for name in going], turns=out)
+            return Going([(name, found[name]) for name in sorted(found, key=self.rank)], turns=out)
+        if known.open:
+            return Going(turns=out)
         if not any(turn.gave for turn in through.values()):
             raise StepFailed(_failures(through.values()))
         given = {name: through[name].output for name in self.sinks if through[name].gave}
@@ -320,7 +366,17 @@ class Dag(Scheme):
         one = given.get(self.sinks[0]) if len(self.sinks) == 1 else given
         return Going(output=one, turns=out)
 
-    def _is_due(self, name: str, through: Mapping[str, Turn]) -> bool:
+    @property
+    def is_eager(self) -> bool:
+        return True
+
+    def is_due(self, through: Container[str], open: Container[str]) -> bool:
+        return any(self._is_due(name, through) and name not in open for name in self.names)
+
+    def rank(self, name: str) -> int:
+        return -self.edges[name].priority
+
+    def _is_due(self, name: str, through: Container[str]) -> bool:
         return name not in through and all(each in through for each in self.edges[name].needs)
 
     def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> object:
@@ -338,7 +394,7 @@ class Dag(Scheme):
         if edge.when is None:
             return None
         try:
-            return None if edge.when(json.loads(canonical(value))) else "its predicate said no"
+            return None if is_true(edge.when(json.loads(canonical(value)))) else "its predicate said no"
         except Exception as error:
             return f"its predicate raised {type(error).__name__}"
 
@@ -362,6 +418,7 @@ class Supervisor(Scheme):
     """A manager says who works next, and on what, until it has the answer. The manager is the first of the steps."""
 
     kind = "supervisor"
+    unit: ClassVar[str | None] = "round"
     about: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 10
 
@@ -375,6 +432,9 @@ class Supervisor(Scheme):
 
     def expected(self, place: int) -> Sequence[str]:
         return self.names[1:] if place % 2 else self.names[:1]
+
+    def units(self, known: Known) -> int:
+        return sum(turn.step != self.names[0] for turn in known.turns)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         manager = self.names[0]
@@ -406,7 +466,7 @@ class Supervisor(Scheme):
         return {"task": known.input, "workers": dict(self.about), "done": done}
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
-        used = sum(turn.step != self.names[0] for turn in known.turns)
+        used = self.units(known)
         return ("max_rounds", self.rounds) if used >= self.rounds and set(opens) - {self.names[0]} else None
 
     def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:
@@ -433,6 +493,7 @@ class Reflect(Scheme):
     """A writer drafts, a critic judges, and the writer drafts again, until it passes. They are the two steps."""
 
     kind = "reflect"
+    unit: ClassVar[str | None] = "iter"
     rounds: int = 2
     threshold: float | None = None
     on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last"
@@ -447,6 +508,9 @@ class Reflect(Scheme):
 
     def expected(self, place: int) -> Sequence[str]:
         return (self.names[place % 2],)
+
+    def units(self, known: Known) -> int:
+        return sum(turn.step == self.names[1] for turn in known.turns)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         writer, critic = self.names
@@ -492,7 +556,7 @@ class Reflect(Scheme):
         return passed is True or high, value, as_text(found.get("feedback") or "")
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
-        used = sum(turn.step == self.names[1] for turn in known.turns)
+        used = self.units(known)
         return ("max_rounds", self.rounds) if used >= self.rounds and self.names[0] in opens else None
 
     def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:
@@ -507,13 +571,13 @@ _FORM: Final = 'JSON alone: {"passed": true or false, "score": a number or null,
 
 
 def _object_in(said: object) -> dict[str, object] | None:
-    """The JSON object in what a critic said."""
+    """The JSON object in what a critic said: one that can be kept, since models write NaN and brackets without end."""
     if isinstance(said, dict):
         return said
     text = as_text(said)
     start, end = text.find("{"), text.rfind("}")
     try:
-        found = json.loads(text[start : end + 1]) if 0 <= start < end else None
-    except ValueError:
+        found: object = parse(text[start : end + 1]) if 0 <= start < end else None
+    except JsonError:
         return None
     return found if isinstance(found, dict) else None

@@ -11,7 +11,9 @@ from typing_extensions import TypeVar
 
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import JsonText, plain_object
 from phronomy.records.decisions import Reject
+from phronomy.records.principals import Principal
 
 Deps = TypeVar("Deps", default=Any)
 
@@ -40,7 +42,8 @@ class ToolContext(Generic[Deps]):
 
     `call_id` is the provider's id of the call. `pending_id` is the approval that let the call run, or None if none was
     needed. `idempotency_key` is the same for every attempt, replay and resume of a call: pass it on to the service that
-    you call. `attempt` counts from 1. `deps` are the objects from `invoke(deps=...)`.
+    you call. `attempt` counts from 1. `deps` are the objects from `invoke(deps=...)`. `requester` is who asked for the
+    run, None if nobody said; `scopes` are those that the run has.
     """
 
     run_id: str
@@ -51,8 +54,17 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     attempt: int
     deps: Deps = field(repr=False)
+    requester: Principal | None = None
+    scopes: frozenset[str] = frozenset()
+    _store: Any = field(default=None, repr=False, compare=False)
     _state: Any = field(default=None, repr=False, compare=False)
+    _facts: JsonText | None = field(default=None, repr=False)
     _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the thread, if the agent works in an `Orchestrator`; else empty. It is a copy each time."""
+        return {} if self._facts is None else plain_object(self._facts)
 
     @property
     def cancelled(self) -> bool:

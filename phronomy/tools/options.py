@@ -10,6 +10,7 @@ from phronomy.foundation.ids import LONGEST, is_findable
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted_word
 from phronomy.records.decisions import OnExpiry
+from phronomy.records.scopes import NEEDED, scopes_in
 
 if TYPE_CHECKING:
     from phronomy.tools.tool import Tool
@@ -37,6 +38,9 @@ def check_options(tool: Tool) -> None:
         raise refused(
             tool, "risk", f"None, or a text, not empty, of at most {LONGEST:,} bytes in UTF-8, without NUL characters"
         )
+    if (scopes := scopes_in(tool.scopes)) is None:
+        raise refused(tool, "scopes", NEEDED)
+    tool.scopes = scopes
     if not checks.is_count(tool.max_result_size) or tool.max_result_size == 0:
         raise refused(tool, "max_result_size", "a number of characters above 0")
 

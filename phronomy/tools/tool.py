@@ -72,6 +72,7 @@ class ToolOptions(TypedDict, total=False):
     on_expiry: OnExpiry | None
     risk: str | None
     external: bool
+    scopes: Iterable[str]
 
 
 class Tool:
@@ -162,6 +163,12 @@ class Tool:
     """Whether the tool is carried out elsewhere, such as on a page.
 
     Each call then waits for a `Respond`, and none runs here.
+    """
+
+    scopes: frozenset[str] = frozenset()
+    """The scopes that a run needs for the tool. For a run without one of them, the tool is not there.
+
+    The model of such a run does not see the tool, and a call of it is refused.
     """
 
     is_async: bool

@@ -18,6 +18,22 @@ Kind regards
 The shop"""
 
 
+def versions(desk: Desk, made: dict[str, Any]) -> None:
+    """A run that stands at a breakpoint, long and with forks, whose labels are not what they look like."""
+    made["stopped"] = stopped = desk.stop_before("ship", order=1047)
+    found = desk.apart(desk.store.request, stopped.id)
+    (first, second) = desk.apart(desk.store.history, found.checkpoint_id)
+    made["begun"], made["asked"], made["stopped_run"] = first, second, found.branch_id
+    for number in range(40):
+        desk.pass_time(1)
+        desk.apart(desk.agent.checkpoint, found.branch_id, label=f"look {number}")
+    last = desk.apart(desk.store.head, found.branch_id)[1]
+    desk.apart(desk.store.fork, last.parent_id, label="مراجعة \u202egnp.exe <b>bold</b>")
+    fork = desk.apart(desk.store.fork, last.id, label="Without the note")
+    desk.apart(desk.agent.cancel, fork.branch_id, reason="Not needed.", by=PEOPLE["otto"])
+    made["last"] = last
+
+
 def furnish(desk: Desk) -> dict[str, Any]:
     """Have requests of each kind wait and be decided. Returns what is asked, by what has become of it."""
     made: dict[str, Any] = {}
@@ -47,6 +63,7 @@ def furnish(desk: Desk) -> dict[str, Any]:
     made["deciding"] = desk.ask("refund", order=1046, amount=80.0)
     desk.decide(made["deciding"], "mia", Approve(args={"order": 1046, "amount": 40.0}))
     made["run"] = desk.apart(desk.store.request, made["done"].id).branch_id
+    versions(desk, made)
     given = {"by": PEOPLE["otto"], "digest": made["mail"].digest, "channel": "chat"}
     desk.apart(
         desk.store.grant_like, made["mail"].id, **given, scope="principal", uses=10, reason="The same letter to all."

@@ -174,7 +174,7 @@ def inbox_of(folder: Path, origin: str, prefix: str) -> Any:
         auth=link_of(store, folder),
         public_url=origin + prefix,
         title="Shop approvals",
-        scopes=lambda _: {"read", "decide", "grant", "audit"},
+        scopes=lambda _: {"read", "decide", "grant", "audit", "cancel", "operate"},
         trusted_hosts=[origin.removeprefix("http://")],
         sessions=sessions_of(store),
         links=MailLinks(approvals_of(store)),

@@ -78,6 +78,32 @@ def test_the_first_stop_of_the_keyboard_leads_to_the_content(desk: Desk, rita: V
     assert rita.page.evaluate("() => document.activeElement.id") == "main"
 
 
+def test_a_run_is_stepped_and_forked_by_its_versions_without_script(desk: Desk, invite: Invite) -> None:
+    stopped = desk.stop_before("ship", order=1047)
+    run = desk.apart(desk.store.request, stopped.id).branch_id
+    rita = invite("rita", java_script_enabled=False, viewport=NARROW)
+    rita.opens(f"/runs/{run}")
+    rita.follows("Step from here")
+    rita.reads("Step from here")
+    rita.presses("Let it go on to the next stop")
+    rita.sees("It went on to the next stop.")
+    rita.sees("Order 1047 has two addresses")
+    rita.follows("Its versions")
+    # A box of the picture leads to what it stands for.
+    rita.page.locator(".tree a.stop").first.click()
+    rita.reads("1: model asks for ship")
+    rita.follows("Fork it here")
+    rita.types("Label", "another try")
+    rita.presses("Fork it")
+    rita.sees("This is the fork.")
+    rita.follows("End it")
+    rita.types("Reason", "Not needed.")
+    rita.presses("End it")
+    rita.sees("The run is ended.")
+    found = {each.id: each.status for each in desk.apart(desk.store.branches)}
+    assert len(found) == 2 and found.pop(run) == "suspended" and [*found.values()] == ["cancelled"]
+
+
 def test_on_a_small_phone(desk: Desk, invite: Invite) -> None:
     asked = desk.ask("pay", to="Porcelain Works Aktiengesellschaft", lines=BILL)
     otto = invite("otto", viewport=NARROW, is_mobile=True, has_touch=True, device_scale_factor=2)

@@ -23,6 +23,9 @@ NOT_FOUND = "status of 404"
 FRAGMENTS = {"/requests/{id}/state"}
 """Parts of pages, which the script puts in."""
 
+ALIKE = {"/runs/{id}/pause", "/runs/{id}/cancel", "/runs/{id}/checkpoints/{checkpoint}/restore"}
+"""Pages of a template that others of the tour are made of."""
+
 FILES = {"/audit.csv", "/audit.ndjson"}
 """What is no page, but is saved."""
 
@@ -55,6 +58,18 @@ def request(name: str, heading: str, **options: Any) -> Scene:
     """The page of a request."""
     route = options.pop("route", "/requests/{id}")
     return Scene(path=lambda made: f"/requests/{made[name].id}", route=route, heading=heading, **options)
+
+
+def of_run(end: str, heading: str, **options: Any) -> Scene:
+    """A page of the run that stands at a breakpoint, or of a checkpoint of it."""
+    route = options.pop("route", f"/runs/{{id}}{end}")
+    names = ("begun", "asked", "last", "stopped")
+    return Scene(
+        path=lambda made: f"/runs/{made['stopped_run']}{end.format(**{name: made[name].id for name in names})}",
+        route=route,
+        heading=heading,
+        **options,
+    )
 
 
 def reviews(visitor: Visitor) -> None:
@@ -114,6 +129,12 @@ SCENES = {
     "runs": page("/runs", "Runs"),
     "runs-none-found": page("/runs?state=ended&agent=teapot", "Runs"),
     "run": Scene(path=lambda made: f"/runs/{made['run']}", route="/runs/{id}", heading="desk"),
+    "run-stopped": of_run("", "desk", route="/runs/{id}"),
+    "versions": of_run("/versions", "Versions"),
+    "checkpoint": of_run("/checkpoints/{asked}", "model asks for ship", route="/runs/{id}/checkpoints/{checkpoint}"),
+    "compare": of_run("/compare?before={begun}&after={last}", "What changed", route="/runs/{id}/compare"),
+    "step": of_run("/step?request={stopped}", "Step from here", route="/runs/{id}/step"),
+    "fork": of_run("/checkpoints/{asked}/fork", "Fork", route="/runs/{id}/checkpoints/{checkpoint}/fork"),
     "history": page("/history", "History"),
     "history-edited": page("/history?kind=edited", "History"),
     "history-none-found": page("/history?tool=teapot", "History"),
@@ -158,7 +179,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, 
 
 def test_the_tour_comes_to_every_page() -> None:
     pages = {each.path for each in PAGES if each.method == "GET" and each.page}
-    assert pages - {each.route for each in SCENES.values()} == FRAGMENTS | FILES
+    assert pages - {each.route for each in SCENES.values()} == FRAGMENTS | FILES | ALIKE
 
 
 @pytest.mark.parametrize("name", SCENES)

@@ -27,7 +27,7 @@ import chromium
 import shop
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, TimeoutError, WebError
 
-from phronomy import Approve, PendingApproval, Principal, Reject
+from phronomy import Approve, Breakpoint, PendingApproval, Principal, Reject
 from phronomy.workers import Worker
 
 T = TypeVar("T")
@@ -152,6 +152,14 @@ class Desk:
         told = json.dumps({"says": says, "calls": calls})
         result = self.apart(self.agent.invoke, told, requester=Principal(id=by, name=by.title()))
         return list(result.checkpoint.pending)
+
+    def stop_before(self, tool: str, **args: Any) -> PendingApproval:
+        """Have the agent stop before a call, as a developer wanted."""
+        self.pass_time(60)
+        told = json.dumps({"says": "I look it up.", "calls": [[tool, args]]})
+        stops = [Breakpoint("pre_tool_call", label="look first")]
+        result = self.apart(self.agent.invoke, told, breakpoints=stops, requester=Principal(id="dev", name="Dev"))
+        return result.checkpoint.pending[0]
 
     def carry_out(self) -> None:
         """Have a worker do once all that is to be done."""

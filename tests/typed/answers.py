@@ -27,7 +27,7 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import append
-from phronomy.stores import PostgresStore, RedisStore, Store
+from phronomy.stores import KeyValueStore, PostgresStore, RedisStore, Store
 from phronomy.testing import ChatServer, ScriptedModel
 
 
@@ -94,6 +94,10 @@ def all_ways(checkpoint: Checkpoint) -> None:
     assert_type(agent.stream("x").result.output, Answer | None)
     assert_type(agent.recover_all(), list[Recovery[Answer]])
     assert_type(Agent().invoke("x").output, str | None)
+    assert_type(Desk.invoke("x", thread_id="t", deps=3), Result[Answer])
+    assert_type(Desk.resume(checkpoint, approved=True, write_to="b").output, Answer | None)
+    assert_type(Desk.stream("x"), Stream[Answer])
+    assert_type(Talker.invoke("x").output, str | None)
     for event in agent.stream("x"):
         print(event)
     print(amount(agent.invoke("x", deps=3, model="m")))
@@ -109,6 +113,9 @@ async def all_async_ways(checkpoint: Checkpoint) -> None:
     assert_type(agent.astream("x"), AsyncStream[Answer])
     assert_type(agent.astream("x").result.output, Answer | None)
     assert_type(await agent.arecover_all(), list[Recovery[Answer]])
+    assert_type((await Desk.ainvoke("x")).output, Answer | None)
+    assert_type((await Desk.aresume("id", approved=True)).output, Answer | None)
+    assert_type(Desk.astream("x"), AsyncStream[Answer])
 
 
 # Of a type that is known later, or only when the program runs.
@@ -214,7 +221,7 @@ def of_teams() -> None:
 def of_lazy_names() -> list[type[Store]]:
     assert_type(ChatServer(["x"]).base_url, str)
     assert_type(ScriptedModel(["x"]).name, str)
-    return [SQLiteStore, PostgresStore, RedisStore, phronomy.MemoryStore]
+    return [SQLiteStore, PostgresStore, RedisStore, KeyValueStore, phronomy.MemoryStore]
 
 
 # A handler is registered, and gives the agent back; as a method of the class it is sync or async.

@@ -52,6 +52,7 @@ agent.invoke("x", dep=Clerk(name="Ann"))  # error: no such option
 agent.resume("id", approved="yes")  # error: not of its type
 agent.invoke(thread_id="t")  # error: no input
 agent.invok("x")  # error: no such method
+agent.invoke("x", on_pending="forget")  # error: not of its type
 
 # The answer.
 
@@ -76,6 +77,15 @@ async def awaited() -> None:
 
 class Desk(Agent):
     output_type = Answer  # error: write class Desk(Agent[Any, Answer])
+
+
+class Waiter(Agent[Any, Answer]):
+    pass
+
+
+Waiter.invoke()  # error: no input
+Waiter.invoke("x", approved=True)  # error: no such option
+Waiter.resume("id", approved="yes")  # error: not of its type
 
 
 class Unlike(Agent[Any, Other]):

@@ -60,7 +60,7 @@ def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
             _asker(item),
             item.thread_id or "-",
             ago(now - item.approval.requested_at.timestamp()),
-            "external" if item.approval.external else item.approval.why,
+            _why(item),
             item.approval.tool.risk or "-",
             _lapses(item, now),
             *cells(item.approval, now),
@@ -82,7 +82,18 @@ _VOTES = ("MAY DECIDE", "VOTES", "ESCALATES")
 _OPTIONAL = ("RISK", "LAPSES", *_VOTES, "LABEL")
 
 
+def _why(item: Waiting) -> str:
+    """Why somebody is asked, or what else is waited for."""
+    trigger = item.approval.trigger
+    if trigger is not None and trigger.kind != "answer":
+        return f"event {trigger.event}" if trigger.event is not None else trigger.kind
+    return "external" if item.approval.external else item.approval.why
+
+
 def _lapses(item: Waiting, now: float) -> str:
+    trigger = item.approval.trigger
+    if trigger is not None and trigger.due_at is not None:
+        return ahead(trigger.due_at.timestamp() - now)
     if item.approval.expires_at is None:
         return "-"
     told = ahead(item.approval.expires_at.timestamp() - now)

@@ -169,8 +169,13 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
+        requester=state.requester,
+        scopes=runner.scopes,
+        # Of the tenant of the run. A tool that keeps something must not be able to mean another.
+        _store=runner.ledger.store,
         # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as
         # well.
         _cancel=runner.shared.signal(path_inside(state.path, call.id)),
         _state=state.__dict__["state"],
+        _facts=runner.facts_text,
     )

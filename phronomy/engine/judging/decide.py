@@ -1,11 +1,11 @@
-"""Taking decisions: of handlers, which are asked at once, of humans, and of the time that is over.
+"""Taking decisions: of handlers, which are asked at once, and of humans. What time decides is in `due.py`.
 
 The async functions are the sync ones with `async` and `await`; a test compares them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from phronomy.engine.run import Runner
 from phronomy.errors import AlreadyVoted, ApprovalHandlerError, GuardrailFailed, InvalidDecision, NotAnApprover
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
-from phronomy.records.calls import Call, Decided, Deferred, Ending, Judged, Judgement, Outcome, Voted
+from phronomy.records.calls import Call, Decided, Deferred, Judged, Judgement, Outcome, Voted
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint, pending_of
 from phronomy.records.decisions import Answer, Approve, Decision, Defer, Reject, Respond
@@ -290,30 +290,6 @@ async def adecide(
     return outcome
 
 
-def lapsed(runner: Runner) -> Mapping[str, Decided]:
-    """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
-    # By the clock of the store, as the deadline was made: two workers whose clocks differ agree on who was late.
-    at = now(runner.ledger.store)
-    found: dict[str, Decided] = {}
-    for item in runner.state.pending:
-        if item.has_lapsed(at):
-            # The digest is that of what was shown. What the edit came to has its own, in the judgement beside it: the audit trail
-            # has both (law 2).
-            decision = Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
-            found[item.id] = Decided(decision=decision)
-    return found
-
-
-def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
-    """These outcomes, and the end of the run where a request says that it is not to outlive it."""
-    # The end is an outcome of its own behind the expired ones, so that each of them is settled as expired, and not as cancelled
-    # (law 12).
-    ends = [item for item in runner.state.pending if item.id in outcomes and item.on_expiry == "cancel"]
-    reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
-    ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
-    return [*outcomes.values(), *ending]
-
-
 def decided(
     runner: Runner,
     call: Call,
@@ -364,5 +340,12 @@ def decided(
         by=by,
         channel=channel,
         at=at,
+        event=event_of(runner, call),
     )
     return Decided(decision=decision, edited=edited)
+
+
+def event_of(runner: Runner, call: Call) -> str | None:
+    """The event that is waited for under the pending id of a call; None if none is."""
+    item = next((each for each in runner.state.pending if each.id == call.pending_id), None)
+    return item.trigger.event if item is not None and item.trigger is not None else None

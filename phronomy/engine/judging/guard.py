@@ -152,4 +152,5 @@ def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> Guardrai
         tool_name=tool.name if tool is not None else None,
         deps=runner.deps,
         messages=state.messages,
+        facts=runner.facts,
     )

@@ -58,7 +58,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     # In this order: arguments that mean nothing are told to the model, and nobody else is bothered. What a human refused for good
     # is refused. Then come the guardrails, which may change the arguments, and only then whoever has to approve them: what they see
     # must be what runs (law 2).
-    tool = runner.spec.tool(call)
+    tool = runner.tool(call)
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
@@ -103,7 +103,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
 
 async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     """As `judge_call`."""
-    tool = runner.spec.tool(call)
+    tool = runner.tool(call)
     judgement, guarded = await aunderstand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
@@ -141,8 +141,8 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
     if tool is None:
         # The model made a name up. It is told what there is, and asks again; a failure of the run would need a human for what a
-        # model can mend.
-        known = ", ".join(sorted(runner.spec.tools)) or "none"
+        # model can mend. Of a tool whose scopes the run has not, it reads the same words: they must not tell that there is one.
+        known = ", ".join(sorted(runner.tools)) or "none"
         return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
     conversation = runner.spec.conversation
     if conversation is not None and (why := conversation.refuses(runner.state, call)) is not None:

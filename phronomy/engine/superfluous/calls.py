@@ -23,11 +23,11 @@ from phronomy.tools.tool import Tool
 
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
-    """The call as it stands in the state, and its tool."""
+    """The call as it stands in the state, and its tool; None where there is none, or none for a run of these scopes."""
     place = place_of(runner.state.calls, id)
     assert place is not None, "what runs is a call of the run"
     call = runner.state.calls[place]
-    return call, runner.spec.tool(call)
+    return call, runner.tool(call)
 
 
 def may_be_over(runner: Runner) -> bool:

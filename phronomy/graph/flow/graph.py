@@ -68,6 +68,8 @@ class NodeOptions(TypedDict, total=False):
     - `idempotent`: the node may safely run again, and does so after a crash. `retries`: how many more attempts after an
       exception (2 if it is idempotent, else 0); they need `idempotent`, or `retry_on` with the exceptions that come
       before any effect. `retry_wait`: the first pause in seconds, which doubles. `timeout`: seconds for one attempt.
+      An agent or a graph with `retries` continues where it has failed; its `timeout` is the time in which it works,
+      without the time of humans.
     - `fallback`: functions that run, one after another, after the last attempt. `on_failure`: `"stop"` (the run fails,
       and a resume runs the node again) or `"human"` (a human decides).
     - `destinations`: the targets of a `Replan`, for a node without edges. `streams`: the channels that a generator

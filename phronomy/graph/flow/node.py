@@ -235,12 +235,12 @@ class Inside(_Lean):
 
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_OF_FUNCTIONS: Final = frozenset(
-    {"idempotent", "retries", "retry_wait", "retry_on", "timeout", "on_failure", "fallback", "destinations", "streams"}
-)
+_OF_FUNCTIONS: Final = frozenset({"idempotent", "retry_on", "on_failure", "fallback", "destinations", "streams"})
 """Options of a node that is a function alone."""
 
-_OF_ANY: Final = frozenset({"approval_timeout", "on_expiry", "risk", "requires_approval"})
+_OF_ANY: Final = frozenset(
+    {"approval_timeout", "on_expiry", "risk", "requires_approval", "retries", "retry_wait", "timeout"}
+)
 _CORE: Final = (_OF_FUNCTIONS - {"destinations", "streams"}) | _OF_ANY
 """Options of a node that are the core's."""
 
@@ -287,7 +287,7 @@ def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> No
     if is_run and (foreign := options.keys() & _OF_FUNCTIONS):
         raise GraphError(
             f"{where} is a run of its own, and {', '.join(sorted(foreign))} is for functions: its own nodes and tools have"
-            " timeouts, retries and fallbacks"
+            " them"
         )
     if not is_run and (foreign := options.keys() & {*inside, "messages"}):
         raise GraphError(f"{where}: {', '.join(sorted(foreign))} is for nodes that are agents or graphs")

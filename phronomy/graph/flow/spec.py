@@ -95,6 +95,7 @@ class GraphSpec:
     limits: Limits = Limits(turns=None)
     output_retries: None = None
     policy: tuple[Rule, ...] = ()
+    scopes: frozenset[str] | None = None
     # What the drivers ask
 
     @property
@@ -196,9 +197,22 @@ class GraphSpec:
             call.name in self.stops_at.before and stop_before(call) not in state.passed
         )
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether calls may follow from some that have settled while others are open: a graph goes on in waves."""
+        return False
+
     def over(self, state: Checkpoint) -> Mapping[str, str]:
         """Every call of a graph is wanted."""
         return {}
+
+    def facts_in(self, state: Checkpoint) -> JsonText | None:  # teams have some
+        """A graph has a state, and no facts."""
+        return None
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:  # patterns have some
+        """A graph gives its checkpoints no labels."""
+        return None
 
     def point_of(self, call: Call) -> Point | None:
         """The point at which `interrupt_before` or `interrupt_after` stops a call; none where a node, or somebody, paused the run."""
@@ -383,6 +397,8 @@ class GraphSpec:
         if type(outcome) not in GRAPHS[now]:
             raise IllegalOutcome(now, type(outcome).__name__)
         match outcome:
+            case Advanced() if outcome.settled is not None and not state.ended and not is_ending(state):
+                return _advanced_in_part(state, outcome)
             case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
                 return _advanced(state, outcome)
             case Finished() if _is_through(state) and (
@@ -560,6 +576,19 @@ def _held_back(state: Checkpoint, decision: Decision) -> Checkpoint:
                 reason = f"nobody let it go on after node {node} in time"
                 return transitions.fold(state, Ending(status="cancelled", reason=reason, at=decision.at))
     return state
+
+
+def _advanced_in_part(state: Checkpoint, outcome: Advanced) -> Checkpoint:
+    """The state after a step from some of the open calls, which have settled; the others stay. Raises `IllegalOutcome`."""
+    ids = set(outcome.settled or ())
+    taken = [call for call in state.calls if call.id in ids]
+    if len(taken) != len(ids) or any(call.result is None for call in taken):
+        raise IllegalOutcome(phase(state), "Advanced", "a call that it follows from has not settled")
+    advanced = _advanced(state, outcome)
+    kept = tuple(call for call in state.calls if call.id not in ids)
+    going = advanced.evolve(calls=(*kept, *outcome.calls), ending=None)
+    # If a step gave the run up, what has not begun is settled by that, and what runs is waited for.
+    return going if advanced.ending is None else transitions.fold(going, advanced.ending)
 
 
 def _advanced(state: Checkpoint, outcome: Advanced) -> Checkpoint:

@@ -388,6 +388,166 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The checkpoints of a run along one branch, with the forks that leave it
+         * @description Needs the scope `read`.
+         */
+        get: operations["list_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/checkpoints/{checkpoint}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A checkpoint of a run
+         * @description Needs the scope `read`.
+         */
+        get: operations["show_checkpoint"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What two checkpoints of a run differ in
+         * @description Needs the scope `read`.
+         */
+        get: operations["show_diff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/operations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What you could do to a run as it stands
+         * @description Needs the scope `read`.
+         */
+        get: operations["list_operations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a run, so that somebody can let it go on later
+         * @description Needs the scope `operate` and `read`.
+         */
+        post: operations["pause_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/checkpoints/{checkpoint}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Fork a run at a checkpoint
+         * @description Needs the scope `operate` and `read`.
+         */
+        post: operations["fork_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/checkpoints/{checkpoint}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Go back to a checkpoint: the conversation goes on from there
+         * @description Needs the scope `operate` and `read`.
+         */
+        post: operations["restore_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/step": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Let a breakpoint go on, and stop at the next point
+         * @description Needs the scope `operate` and `decide` and `read`.
+         */
+        post: operations["step_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -622,6 +782,24 @@ export interface components {
             arguments: string;
         };
         /**
+         * CallState
+         * @description A call of the open turn, and how it stands. `tool` is None if the model named a tool that there is none of.
+         */
+        CallState: {
+            /**
+             * Tool
+             * @default null
+             */
+            tool: string | null;
+            /** Status */
+            status: string;
+            /**
+             * Pending Id
+             * @default null
+             */
+            pending_id: string | null;
+        };
+        /**
          * CancelBody
          * @description Why a run is ended.
          */
@@ -674,6 +852,91 @@ export interface components {
             errors: components["schemas"]["FieldErrorOf"][];
             /** By Tool */
             by_tool: boolean;
+        };
+        /**
+         * CheckpointView
+         * @description A checkpoint of a run.
+         *
+         *     `state` is the state of a graph as canonical JSON text; None if there is none, or if this server does not have the graph, which
+         *     `state_hidden` says. `conversation` is the end of what was said up to here, or the part before the message `before`.
+         */
+        CheckpointView: {
+            /** Id */
+            id: string;
+            /**
+             * Parent Id
+             * @default null
+             */
+            parent_id: string | null;
+            /** Branch Id */
+            branch_id: string;
+            /** Step */
+            step: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Label
+             * @default null
+             */
+            label: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "step" | "stop" | "decision" | "partial" | "over" | "failed";
+            /** Lines */
+            lines: string[];
+            /**
+             * Head
+             * @description Whether it is the last checkpoint of its branch.
+             */
+            head: boolean;
+            /**
+             * Aside
+             * @description Whether it is of a short fork that is shown beside the branch.
+             */
+            aside: boolean;
+            /** Run Id */
+            run_id: string;
+            /**
+             * Thread Id
+             * @default null
+             */
+            thread_id: string | null;
+            /** Agent */
+            agent: string;
+            /** Turn */
+            turn: number;
+            /** @default null */
+            requester: components["schemas"]["Person"] | null;
+            /** Input Tokens */
+            input_tokens: number;
+            /** Output Tokens */
+            output_tokens: number;
+            /**
+             * State
+             * @default null
+             */
+            state: string | null;
+            /** State Hidden */
+            state_hidden: boolean;
+            /** Calls */
+            calls: components["schemas"]["CallState"][];
+            /** Decisions */
+            decisions: components["schemas"]["DecisionTold"][];
+            /** Nested */
+            nested: components["schemas"]["NestedOf"][];
+            conversation: components["schemas"]["MessagesView"];
+            /** Operations */
+            operations: components["schemas"]["OperationOf"][];
         };
         /**
          * Counted
@@ -772,6 +1035,31 @@ export interface components {
             grant: string | null;
         };
         /**
+         * DecisionTold
+         * @description A decision that was made up to a checkpoint.
+         */
+        DecisionTold: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit";
+            /** Pending Id */
+            pending_id: string;
+            /** @default null */
+            by: components["schemas"]["Person"] | null;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Channel
+             * @default null
+             */
+            channel: string | null;
+        };
+        /**
          * DecisionView
          * @description How a request stands after a decision or a vote. `decision` is None as long as more people have to decide.
          */
@@ -811,6 +1099,56 @@ export interface components {
             run_status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
         };
         /**
+         * DiffView
+         * @description What two checkpoints differ in. `next` is the `first` of the rest; None at the end.
+         */
+        DiffView: {
+            before: components["schemas"]["VersionOf"];
+            after: components["schemas"]["VersionOf"];
+            /** Items */
+            items: components["schemas"]["DifferenceOf"][];
+            /** Total */
+            total: number;
+            /**
+             * Next
+             * @default null
+             */
+            next: number | null;
+        };
+        /**
+         * DifferenceOf
+         * @description One thing that differs. `before` and `after` are None where there is nothing, and where `hidden` says that it may not be seen.
+         */
+        DifferenceOf: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "message" | "state" | "call" | "request" | "vote" | "decision" | "nested" | "metadata" | "number";
+            /**
+             * Change
+             * @enum {string}
+             */
+            change: "added" | "removed" | "changed";
+            /** Name */
+            name: string;
+            /**
+             * Before
+             * @default null
+             */
+            before: string | null;
+            /**
+             * After
+             * @default null
+             */
+            after: string | null;
+            /**
+             * Hidden
+             * @default false
+             */
+            hidden: boolean;
+        };
+        /**
          * FieldErrorOf
          * @description A place, as a JSON Pointer (RFC 6901), and what is wrong there.
          */
@@ -819,6 +1157,57 @@ export interface components {
             pointer: string;
             /** Detail */
             detail: string;
+        };
+        /**
+         * ForkBody
+         * @description A fork at a checkpoint, and the digest of the operation as it was shown. With `rerun`, calls that have completed run again.
+         */
+        ForkBody: {
+            /** Digest */
+            digest: string;
+            /**
+             * Label
+             * @default null
+             */
+            label: string | null;
+            /**
+             * Rerun
+             * @default false
+             */
+            rerun: boolean;
+        };
+        /**
+         * ForkOf
+         * @description A branch that is not shown whole. `at` is the checkpoint where it leaves what is shown; None if that is not shown.
+         */
+        ForkOf: {
+            /** Branch Id */
+            branch_id: string;
+            /**
+             * At
+             * @default null
+             */
+            at: string | null;
+            /**
+             * Label
+             * @default null
+             */
+            label: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Goes On
+             * @description Whether it is the branch that what is shown was forked from.
+             */
+            goes_on: boolean;
         };
         /**
          * Giver
@@ -1077,7 +1466,7 @@ export interface components {
             /** Tenant */
             tenant: string;
             /** Scopes */
-            scopes: ("read" | "decide" | "grant" | "audit" | "start" | "cancel")[];
+            scopes: ("read" | "decide" | "grant" | "audit" | "start" | "cancel" | "operate")[];
             /** Via */
             via: string;
             /**
@@ -1138,6 +1527,60 @@ export interface components {
             before: number | null;
         };
         /**
+         * NestedOf
+         * @description A nested run that has stopped, by its path.
+         */
+        NestedOf: {
+            /** Path */
+            path: string;
+            /** Agent */
+            agent: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
+            /** Step */
+            step: number;
+        };
+        /**
+         * OperationOf
+         * @description What could be done to a run. `digest` is sent along when it is done; `why_not` says why it cannot be done now.
+         */
+        OperationOf: {
+            /**
+             * What
+             * @enum {string}
+             */
+            what: "pause" | "cancel" | "fork" | "restore" | "step";
+            /**
+             * Request
+             * @default null
+             */
+            request: string | null;
+            /** Digest */
+            digest: string;
+            /**
+             * Why Not
+             * @default null
+             */
+            why_not: string | null;
+            /**
+             * Changes
+             * @description How the agent has changed, where that is to be accepted.
+             * @default []
+             */
+            changes: string[];
+        };
+        /**
+         * OperationsView
+         * @description What you could do to a run as it stands, by your scopes.
+         */
+        OperationsView: {
+            /** Items */
+            items: components["schemas"]["OperationOf"][];
+        };
+        /**
          * Outcome
          * @description What became of a call: how it ended, and the text that the model reads.
          */
@@ -1149,6 +1592,19 @@ export interface components {
             kind: "completed" | "responded" | "failed" | "invalid" | "rejected" | "skipped" | "expired" | "cancelled" | "superseded";
             /** Text */
             text: string;
+        };
+        /**
+         * PauseBody
+         * @description Why a run is paused, and the digest of the operation as it was shown.
+         */
+        PauseBody: {
+            /** Digest */
+            digest: string;
+            /**
+             * Reason
+             * @default null
+             */
+            reason: string | null;
         };
         /**
          * Person
@@ -1411,6 +1867,21 @@ export interface components {
             next: string | null;
         };
         /**
+         * RestoreBody
+         * @description Going back to a checkpoint, and the digest of the operation as it was shown.
+         *
+         *     With `accept_changes`, also where the agent has changed in a way that concerns what waits there.
+         */
+        RestoreBody: {
+            /** Digest */
+            digest: string;
+            /**
+             * Accept Changes
+             * @default false
+             */
+            accept_changes: boolean;
+        };
+        /**
          * RunFull
          * @description A run, and its last checkpoint.
          */
@@ -1580,6 +2051,25 @@ export interface components {
             label: string | null;
         };
         /**
+         * StepBody
+         * @description A step from the breakpoint `request`, and the digest of the operation as it was shown. `pace` says where the next stop is.
+         *
+         *     `step`: at the next boundary. `into`: at the next point, also of a nested run. `over`: at the next point of this run, or of one
+         *     around it. `out`: at the next point of a run around it.
+         */
+        StepBody: {
+            /** Request */
+            request: string;
+            /** Digest */
+            digest: string;
+            /**
+             * Pace
+             * @default step
+             * @enum {string}
+             */
+            pace: "step" | "into" | "over" | "out";
+        };
+        /**
          * TimelineEntryOf
          * @description One thing that happened in a run, without any content.
          */
@@ -1653,6 +2143,85 @@ export interface components {
              * @default false
              */
             external: boolean;
+        };
+        /**
+         * VersionOf
+         * @description A checkpoint of a run in its version tree. `lines` say in words what happened there, and nothing that was said.
+         */
+        VersionOf: {
+            /** Id */
+            id: string;
+            /**
+             * Parent Id
+             * @default null
+             */
+            parent_id: string | null;
+            /** Branch Id */
+            branch_id: string;
+            /** Step */
+            step: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Label
+             * @default null
+             */
+            label: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "step" | "stop" | "decision" | "partial" | "over" | "failed";
+            /** Lines */
+            lines: string[];
+            /**
+             * Head
+             * @description Whether it is the last checkpoint of its branch.
+             */
+            head: boolean;
+            /**
+             * Aside
+             * @description Whether it is of a short fork that is shown beside the branch.
+             */
+            aside: boolean;
+        };
+        /**
+         * VersionsView
+         * @description A part of the versions of a run, along one branch, oldest first. `before` is what to ask for next; None at its beginning.
+         *
+         *     `first` is the number of the first one, of `total`. `more` is the number of forks that are left out.
+         */
+        VersionsView: {
+            /** Run Id */
+            run_id: string;
+            /** Branch Id */
+            branch_id: string;
+            /** Items */
+            items: components["schemas"]["VersionOf"][];
+            /** Forks */
+            forks: components["schemas"]["ForkOf"][];
+            /** First */
+            first: number;
+            /** Total */
+            total: number;
+            /**
+             * Before
+             * @default null
+             */
+            before: number | null;
+            /**
+             * More
+             * @default 0
+             */
+            more: number;
         };
         /**
          * VoteOf
@@ -4969,6 +5538,1222 @@ export interface operations {
             };
             /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    list_versions: {
+        parameters: {
+            query?: {
+                before?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionsView"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    show_checkpoint: {
+        parameters: {
+            query?: {
+                before?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+                checkpoint: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CheckpointView"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    show_diff: {
+        parameters: {
+            query: {
+                before: string;
+                after: string;
+                first?: number;
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiffView"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    list_operations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperationsView"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    pause_run: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PauseBody"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFull"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-an-approver`: you may not decide this request; `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are; `already-decided`: this request is decided; `withdrawn`: this request does not wait any more; `expired`: the time of this request was over; `already-voted`: you have voted on this request before */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `stale`: this has changed since you read it */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    fork_run: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+                checkpoint: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForkBody"];
+            };
+        };
+        responses: {
+            /** @description Made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFull"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-an-approver`: you may not decide this request; `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are; `already-decided`: this request is decided; `withdrawn`: this request does not wait any more; `expired`: the time of this request was over; `already-voted`: you have voted on this request before */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `stale`: this has changed since you read it */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    restore_run: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+                checkpoint: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RestoreBody"];
+            };
+        };
+        responses: {
+            /** @description Made */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFull"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-an-approver`: you may not decide this request; `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are; `already-decided`: this request is decided; `withdrawn`: this request does not wait any more; `expired`: the time of this request was over; `already-voted`: you have voted on this request before */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `stale`: this has changed since you read it */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    step_run: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StepBody"];
+            };
+        };
+        responses: {
+            /** @description Begun */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFull"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-an-approver`: you may not decide this request; `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are; `already-decided`: this request is decided; `withdrawn`: this request does not wait any more; `expired`: the time of this request was over; `already-voted`: you have voted on this request before */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `stale`: this has changed since you read it */
+            412: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -102,6 +102,21 @@ class MessagesQuery(Taken):
     limit: Annotated[int, Field(ge=1, le=MOST)] = LIMIT
 
 
+class VersionsQuery(Taken):
+    """Which part of the versions of a run is wanted: those before the checkpoint number `before`; None: the newest."""
+
+    before: Annotated[int, Field(ge=0, le=2**53)] | None = None
+
+
+class DiffQuery(Taken):
+    """Which two checkpoints of a run are compared, and from which difference on, counted from 0."""
+
+    before: _Id
+    after: _Id
+    first: Annotated[int, Field(ge=0, le=2**53)] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST)] = LIMIT
+
+
 class TimelineQuery(Taken):
     """How many of the newest entries of a timeline are wanted."""
 
@@ -186,3 +201,40 @@ class CancelBody(Taken):
     """Why a run is ended."""
 
     reason: _Text | None = None
+
+
+class PauseBody(Taken):
+    """Why a run is paused, and the digest of the operation as it was shown."""
+
+    digest: _Digest
+    reason: _Text | None = None
+
+
+class ForkBody(Taken):
+    """A fork at a checkpoint, and the digest of the operation as it was shown. With `rerun`, calls that have completed run again."""
+
+    digest: _Digest
+    label: Annotated[str, StringConstraints(min_length=1, max_length=1_500)] | None = None
+    rerun: bool = False
+
+
+class RestoreBody(Taken):
+    """Going back to a checkpoint, and the digest of the operation as it was shown.
+
+    With `accept_changes`, also where the agent has changed in a way that concerns what waits there.
+    """
+
+    digest: _Digest
+    accept_changes: bool = False
+
+
+class StepBody(Taken):
+    """A step from the breakpoint `request`, and the digest of the operation as it was shown. `pace` says where the next stop is.
+
+    `step`: at the next boundary. `into`: at the next point, also of a nested run. `over`: at the next point of this run, or of one
+    around it. `out`: at the next point of a run around it.
+    """
+
+    request: _Id
+    digest: _Digest
+    pace: Literal["step", "into", "over", "out"] = "step"

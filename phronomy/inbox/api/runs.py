@@ -5,8 +5,7 @@ A run that is started here is driven by this process until it waits or ends. If 
 
 from __future__ import annotations
 
-import asyncio
-import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, answer, maybe, paged
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, scoped
+from phronomy.inbox.operating import Started
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.observability.masking import Masking
@@ -26,37 +26,15 @@ from phronomy.stores.native import apart
 from phronomy.stores.rows import ENDED
 
 if TYPE_CHECKING:
-    from phronomy.inbox.site import Site
     from phronomy.inbox.visit import Visit
     from phronomy.records.checkpoint import Checkpoint
     from phronomy.records.messages import Message
     from phronomy.runs.runs import Runs
-    from phronomy.runs.stream import AsyncStream
     from phronomy.stores.rows import Branch
 
-_log = logging.getLogger("phronomy.inbox")
 
-
-class Started:
-    """The runs that this process has started and drives. They are named here, as a task that nobody names may vanish."""
-
-    def __init__(self, site: Site) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def drive(self, run_id: str, stream: AsyncStream[Any]) -> None:
-        """Drive a run that has begun, until it waits or ends."""
-        task = asyncio.create_task(self._drive(run_id, stream))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _drive(self, run_id: str, stream: AsyncStream[Any]) -> None:
-        try:
-            async with stream:
-                async for _ in stream:
-                    pass
-        except Exception as error:
-            # The run is stored as it stands, and is resumed or recovered from there. Its error may quote what was said.
-            _log.warning("run %s, which was started by the API, stopped on %s", run_id, type(error).__name__)
+HELD_BACK: Final = "[not shown: no guardrail has let it through]"
+"""What stands in the place of a message that guardrails have yet to look at."""
 
 
 async def list_runs(visit: Visit) -> Response:
@@ -105,7 +83,7 @@ async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[str]]:
 
 async def show_run(visit: Visit) -> Response:
     """A run, or a fork of one, and its last checkpoint."""
-    return answer(await _full(visit, visit.params["id"]))
+    return answer(await full(visit, visit.params["id"]))
 
 
 async def show_timeline(visit: Visit) -> Response:
@@ -134,19 +112,36 @@ async def show_messages(visit: Visit) -> Response:
     """The conversation of a run, its end first."""
     query = visit.query(inputs.MessagesQuery)
     branch, checkpoint = await visit.store.ahead(visit.params["id"])
-    said = checkpoint.messages
-    end = len(said) if query.before is None else min(query.before, len(said))
-    begin = max(0, end - query.limit)
     agent = agent_of(visit, branch.agent)
     # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
     mask = Masking(agent.spec if agent is not None else None)
-    names = {call.id: call.name for message in said for call in message.tool_calls}
-    items = tuple(message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end]))
-    return answer(schemas.MessagesView(items=items, total=len(said), before=begin or None))
+    return answer(said_in(checkpoint, mask, before=query.before, limit=query.limit))
 
 
-def message_of(n: int, message: Message, names: dict[str, str], mask: Masking) -> schemas.MessageOf:
-    """A message of a run, without the arguments and results that may not be seen."""
+def said_in(checkpoint: Checkpoint, mask: Masking, *, before: int | None, limit: int) -> schemas.MessagesView:
+    """The end of what was said up to a checkpoint, or the part before a message, without what may not be seen."""
+    messages = checkpoint.messages
+    end = len(messages) if before is None else min(before, len(messages))
+    begin = max(0, end - limit)
+    names = names_in(checkpoint)
+    items = tuple(shown_message(checkpoint, n, names, mask) for n in range(begin, end))
+    return schemas.MessagesView(items=items, total=len(messages), before=begin or None)
+
+
+def names_in(checkpoint: Checkpoint) -> dict[str, str]:
+    """The names of the calls in a conversation, by their ids."""
+    return {call.id: call.name for message in checkpoint.messages for call in message.tool_calls}
+
+
+def shown_message(checkpoint: Checkpoint, n: int, names: Mapping[str, str], mask: Masking) -> schemas.MessageOf:
+    """A message of a checkpoint as it may be seen. `names` are those of `names_in`."""
+    found = _message(n, checkpoint.messages[n], names, mask)
+    # What guardrails have yet to look at is the last message. They may mask a part of it, or refuse it.
+    held = checkpoint.unguarded is not None and n == len(checkpoint.messages) - 1
+    return found.model_copy(update={"text": HELD_BACK}) if held and found.text else found
+
+
+def _message(n: int, message: Message, names: Mapping[str, str], mask: Masking) -> schemas.MessageOf:
     text = message.text if message.role == "assistant" else told_text(message.content)
     if message.tool_call_id is not None:
         text = mask.result(names.get(message.tool_call_id, ""), text)
@@ -179,7 +174,7 @@ async def start_run(visit: Visit) -> Response:
             once.made = first.branch_id
             visit.inbox.kept(Started).drive(first.branch_id, stream)
         made = once.made
-    response = answer(await _full(visit, made), 202)
+    response = answer(await full(visit, made), 202)
     response.headers["Location"] = visit.url(f"{BASE}/runs/{made}")
     return response
 
@@ -201,18 +196,17 @@ async def cancel_run(visit: Visit) -> Response:
             except CheckpointAlreadyResumed:
                 raise Problem("refused", "The run has ended.") from None
             once.made = branch.id
-    return answer(await _full(visit, run_id))
+    visit.about.append(branch.id)
+    return answer(await full(visit, run_id))
 
 
 def agent_of(visit: Visit, name: str) -> Runs[Any, Any] | None:
     """The agent of this name, if it is one of this process, and of the tenant of whoever asks."""
-    found = visit.inbox.agents.get(name)
-    if found is None or found.store.tenant != visit.store.tenant:
-        return None
-    return found
+    return visit.inbox.agent_of(visit.store, name)
 
 
-async def _full(visit: Visit, id: str) -> schemas.RunFull:
+async def full(visit: Visit, id: str) -> schemas.RunFull:
+    """A run, or a fork of one, and its last checkpoint. Raises `CheckpointNotFound`."""
     try:
         branch, checkpoint = await visit.store.ahead(id)
     except ConfigurationError:  # text that no id can be
@@ -246,13 +240,14 @@ def row_of(branch: Branch, waits: dict[str, list[str]], now: float) -> dict[str,
         "parent": branch.parent_branch,
         "status": branch.status,
         "held": branch.is_held(now),
-        "created_at": _moment(branch.created_at),
-        "changed_at": _moment(branch.changed_at),
+        "created_at": moment(branch.created_at),
+        "changed_at": moment(branch.changed_at),
         "waits_for": tuple(waits.get(branch.id, ())),
     }
 
 
-def _moment(at: float) -> datetime:
+def moment(at: float) -> datetime:
+    """A time of the store, as the API tells it."""
     return datetime.fromtimestamp(at, UTC)
 
 

@@ -13,7 +13,9 @@ from phronomy.inbox.pages.deciding.decisions import REQUESTS
 from phronomy.inbox.pages.help import HELP
 from phronomy.inbox.pages.records.grants import GRANTS
 from phronomy.inbox.pages.records.history import HISTORY
+from phronomy.inbox.pages.records.operations import OPERATIONS
 from phronomy.inbox.pages.records.runs import RUNS
+from phronomy.inbox.pages.records.versions import VERSIONS
 from phronomy.inbox.pages.sign_in import SIGN_IN
 from phronomy.inbox.pages.typed import typed_before
 from phronomy.inbox.pages.view import render
@@ -58,6 +60,8 @@ PAGES: Final[tuple[Route, ...]] = (
     *REQUESTS,
     *BATCH,
     *RUNS,
+    *VERSIONS,
+    *OPERATIONS,
     *HISTORY,
     *GRANTS,
     *HELP,

@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.inbox import security
 from phronomy.inbox.pages.deciding.requests import listed_of
+from phronomy.inbox.pages.records.runs import run_path
 from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.visit import body_of
@@ -27,7 +28,7 @@ MOST: Final = 65_536
 SHOWN_AGAIN: Final = frozenset({"not-signed-in", "cross-site", "forbidden", "slow-down"})
 """The problems after which it is shown: nothing was done by then."""
 
-_NAMES: Final = ("reason", "content", "args", "condition", "uses", "until")
+_NAMES: Final = ("reason", "content", "args", "condition", "uses", "until", "label")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,4 +74,6 @@ def _page_of(visit: Visit) -> str:
     if place.startswith("/requests/{id}/"):
         end = "/grant" if place.endswith("/grant") else ""
         return path_of(visit.params["id"], listed_of(visit), end)
+    if place.startswith("/runs/{id}/"):
+        return run_path(visit.params["id"])
     return next((each for each in ("/grants", "/me") if place.startswith(f"{each}/")), "/")

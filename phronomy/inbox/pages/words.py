@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
+from phronomy.debugger.stepping import LABEL
 from phronomy.foundation.json_text import JsonDict, object_of
 from phronomy.records.decisions import DecisionKind, PendingApproval, Then
 from phronomy.records.principals import Principal
@@ -68,7 +69,7 @@ def heading(item: PendingApproval) -> str:
 
 
 def _stopped(item: PendingApproval, name: str) -> str:
-    label = f" ({item.label})" if item.label else ""
+    label = f" ({item.label})" if item.label and item.label != LABEL else ""  # that of a step says nothing more
     if item.between_steps and item.point is None:
         return "Stopped by hand"
     if item.between_steps:
@@ -154,8 +155,3 @@ def on_expiry(item: PendingApproval) -> str:
 def answer_schema(item: PendingApproval) -> JsonDict | None:
     """The schema of the answer that a question wants; None where it takes any."""
     return object_of(item.args.get("answer")) or None if item.why == "question" else None
-
-
-def named(who: Principal) -> str:
-    """A person by name and id: the name is one's own choice."""
-    return f"{who.name} ({who.id})" if who.name and who.name != who.id else who.id

@@ -117,7 +117,7 @@ def _tree(store: Store, run_id: str) -> Picture:
     parents = {id: known.get(checkpoint.parent_id or "") for id, checkpoint in known.items()}
     return Picture(
         title=f"Run {run_id}",
-        boxes=tuple(_checkpoint(each, parents[each.id], heads.get(each.id)) for each in known.values()),
+        boxes=tuple(checkpoint_box(each, parents[each.id], heads.get(each.id)) for each in known.values()),
         arrows=tuple(
             Arrow(source=places[parent.id], target=places[id], dashed=parent.branch_id != known[id].branch_id)
             for id, parent in parents.items()
@@ -126,8 +126,11 @@ def _tree(store: Store, run_id: str) -> Picture:
     )
 
 
-def _checkpoint(now: Checkpoint, parent: Checkpoint | None, head_of: Branch | None) -> Box:
-    """Makes the box of a checkpoint: its step, what happened, what is pending, its label and its id."""
+def checkpoint_box(now: Checkpoint, parent: Checkpoint | None, head_of: Branch | None) -> Box:
+    """Make the box of a checkpoint: its step, what happened since its `parent`, what is pending, its label and its id.
+
+    `head_of` is the branch whose last checkpoint it is; None: it is no last one.
+    """
     kind, happened = _happened(now, parent)
     failed = [call.name for call in now.calls if call.status == "failed"]
     if (failed and kind == "step") or (head_of is not None and head_of.status == "failed"):
@@ -256,7 +259,8 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _who(by: Principal) -> str:
-    return by.name or by.id
+    # A name is one's own choice, so that it may be that of somebody else.
+    return f"{by.name} ({by.id})" if by.name and by.name != by.id else by.id
 
 
 def _short(id: str) -> str:

@@ -31,13 +31,14 @@ INK: Final = "#1b1f24"
 class Box:
     """A box: its lines of text, the kind of thing it is, and whether a run is there now.
 
-    `title` says it in full, where the medium has room for it.
+    `title` says it in full, where the medium has room for it. `href` is the address that it leads to, in a picture for a page.
     """
 
     lines: tuple[str, ...]
     kind: Kind = "step"
     here: bool = False
     title: str = ""
+    href: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

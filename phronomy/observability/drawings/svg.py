@@ -32,7 +32,11 @@ GREY: Final = "#57606a"
 
 
 def svg(picture: Picture) -> str:
-    """The picture as SVG, in ASCII, with its title and those of its boxes for who cannot see it: https://www.w3.org/TR/SVG2/"""
+    """The picture as SVG, in ASCII, with its title and those of its boxes for who cannot see it: https://www.w3.org/TR/SVG2/
+
+    If a box has an address, the picture is for a page: boxes are links, and classes stand beside the colours, so that the style sheet
+    of the page can put others in their place.
+    """
     text = "".join(f"{line}\n" for line in _elements(picture, Layout(picture)))
     return text.encode("ascii", "xmlcharrefreplace").decode()
 
@@ -219,8 +223,10 @@ def _free(taken: set[int], lane: int) -> int:
 
 def _elements(picture: Picture, layout: Layout) -> Iterator[str]:
     width, height = _at(layout.width), _at(layout.height)
+    # An image has no links in it for whoever cannot see it, and a group has.
+    role = "group" if any(box.href for box in picture.boxes) else "img"
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="{role}"'
         ' font-family="ui-monospace, monospace" font-size="12">'
     )
     yield f"<title>{_text(picture.title, TITLE)}</title>"
@@ -248,6 +254,8 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
     fill, stroke = COLOURS[box.kind]
     look = f'fill="{fill}" stroke="{stroke}" stroke-width="{3 if box.here else 1}"'
     right, bottom, middle = left + width, top + height, top + height / 2
+    if box.href:
+        yield f'<a href="{escape(box.href)}" class="box {box.kind}{" here" if box.here else ""}">'
     yield f"<g><title>{_text(box.title or ' '.join(box.lines), TITLE)}</title>"
     if box.kind in ("stop", "partial"):
         corners = (
@@ -262,7 +270,7 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
         x, y = left + width / 2, top + PAD / 2 + LINE * row + LINE * 0.75
         bold = ' font-weight="bold"' if row == 0 else ""
         yield f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="middle" fill="{INK}"{bold}>{_text(line)}</text>'
-    yield "</g>"
+    yield "</g></a>" if box.href else "</g>"
 
 
 def _size(box: Box) -> tuple[float, float]:

@@ -30,6 +30,7 @@ class Choice:
     accept_changes: bool
     input: Input | None = field(default=None, repr=False)
     key: str | None = None
+    write_to: str | None = None
 
     @property
     def decides(self) -> bool:
@@ -85,11 +86,12 @@ def with_key(outcome: Decided | Voted, answer: Answer, choice: Choice) -> Decide
 
 
 def check_undecided(choice: Choice) -> None:
-    """Refuse a decision, or a further input, that is given with an input: it begins a run. Raises `InvalidDecision`."""
-    if choice.approved is not None or choice.decisions is not None or choice.input is not None:
+    """Refuse what is for a resume, such as a decision, where an input is given: it begins a run. Raises `InvalidDecision`."""
+    given = (choice.approved, choice.decisions, choice.input, choice.write_to)
+    if given.count(None) < len(given):
         raise InvalidDecision(
-            "a decision, or input=, goes with a checkpoint, and this was given an input: of an id, agent.store.load(id) gives the"
-            " checkpoint"
+            "a decision, input= or write_to= goes with a checkpoint, and this was given an input: of an id,"
+            " agent.store.load(id) gives the checkpoint"
         )
 
 

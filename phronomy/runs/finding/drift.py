@@ -18,6 +18,7 @@ _PARTS = {
     "model": "model",
     "output": "output type",
     "guardrails": "guardrails",
+    "team_guardrails": "guardrails of the team",
     "memory": "memory",
     "policy": "approval policy",
 }

@@ -36,7 +36,9 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         seq=branch.seq,
         holder=holder,
         entries=entries,
-        closed=tuple(closed),
+        closed=tuple(
+            dict.fromkeys([*closed, *(each.decision.pending_id for each in told if isinstance(each, Decided))])
+        ),
         opened=opened_rows,
         audit=tuple(trail),
     )

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from typing import Any, Final
 
 from phronomy.conversation.input import History
-from phronomy.engine.judging.decide import expiry, lapsed
+from phronomy.engine.judging.due import expiry, lapsed
 from phronomy.engine.ledger import Ledger, new_owner, now, release, uptime
 from phronomy.engine.nested import child_of, fits, interruption
 from phronomy.engine.run import Runner
@@ -52,11 +52,13 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import SAID, Answer, PendingApproval
+from phronomy.records.decisions import NO_BRIEF, SAID, Answer, PendingApproval
 from phronomy.records.moves import Wait
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.result import Result
+from phronomy.records.scopes import scopes_at_begin
+from phronomy.records.trigger_errors import TriggerSuperseded
 from phronomy.records.validation import checked
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
@@ -98,8 +100,8 @@ def requested_by(given: str | Principal | None) -> Principal | None:
         raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
 
 
-def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
-    """A runner of a new run whose input is stored.
+def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+    """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
 
     Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
     """
@@ -113,13 +115,16 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
     requester = requested_by(beginning.requester)
+    # Read before the principal is recorded: that has none.
+    of_requester = beginning.requester.scopes if isinstance(beginning.requester, Principal) else None
+    scopes = scopes_at_begin(spec.scopes, of_requester)
     # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
     # again.
     seen: str | None = ""
     idle = 0
     while True:
         try:
-            parent = store.latest(thread_id) if thread_id is not None else None
+            parent = store.latest(thread_id) if thread_id is not None and not afresh else None
         except CheckpointNotFound:  # it was taken away between two looks
             parent = None
         # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
@@ -142,12 +147,14 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
                 label=label,
                 metadata=dict(beginning.metadata or {}),
                 requester=requester,
+                scopes=scopes,
                 **first,
             )
         except (JsonError, ValueError) as error:
             raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
         try:
-            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None)
+            exclusive = thread_id is not None and not afresh
+            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -163,7 +170,7 @@ _MOMENT: Final = 1e-6
 
 
 def _create(
-    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool
+    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
 ) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
@@ -188,7 +195,7 @@ def _create(
     try:
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
         # nobody knows that its worker is lost.
-        store.create(branch, change, exclusive=state.thread_id is not None)
+        store.create(branch, change, exclusive=exclusive)
     # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except (KeyboardInterrupt, SystemExit):
         with suppress(Exception):  # it may be there already; then it must not keep its thread busy
@@ -280,6 +287,8 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
     try:
         branch, stored = store.whole(given.id)
     except CheckpointNotFound:
+        if isinstance(store, MemoryStore):
+            store.refuse_forgotten(given.run_id, given.id)
         if bearer:
             return None
         raise CheckpointUntrusted(
@@ -388,7 +397,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
     # Decided before, and by whom, is the answer to the second of two people (law 3). It says how far the run is, and never waits
     # for it.
     for pending_id in found:
-        if pending_id not in waiting and pending_id not in opened.lapsed:
+        lapsed_by = opened.lapsed.get(pending_id)
+        if (pending_id not in waiting) if lapsed_by is None else (lapsed_by.decision.kind != "expire"):
             raise already(opened, given.id, pending_id)
     if not found:
         check_not_ended(opened, given.id)
@@ -492,7 +502,8 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
     state = opened.runner.state
     # Read from the record at its head, and not from what the caller holds: they are told what counts, by whom it was, and what came
     # of it.
-    decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
+    due = [each.decision for id, each in opened.lapsed.items() if id == pending_id]
+    decision = next((item for item in (*state.decisions, *due) if item.pending_id == pending_id), None)
     done = progress_of(opened.branch, live=opened.live)
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     # A run that is still under way has no result. It is not waited for: the caller may have a page to answer (law 3).
@@ -502,7 +513,8 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
         if pending_id
         else f"run {state.run_id} has ended"
     )
-    return CheckpointAlreadyResumed(
+    is_superseded = decision is not None and decision.kind == "supersede"
+    return (TriggerSuperseded if is_superseded else CheckpointAlreadyResumed)(
         f"{what}; the run is {done}",
         checkpoint_id=checkpoint_id,
         pending_id=pending_id,
@@ -552,7 +564,9 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
 
 def as_asked(call: Call, item: PendingApproval) -> Call:
     """The call as if it were what its body asks: a decision on that is judged as any other."""
-    shown = {"tool": item.tool, "args": item.__dict__["args"], "digest": item.digest}
+    shown: dict[str, Any] = {"tool": item.tool, "args": item.__dict__["args"], "digest": item.digest}
+    if item.trigger is not None:  # what it takes is its own, whatever the call takes
+        shown["brief"] = (call.brief or NO_BRIEF).evolve(answers=item.answers)
     return call.evolve(status="pending", pending_id=item.id, why="question", requested_at=item.requested_at, **shown)
 
 

@@ -176,7 +176,16 @@ def _checked(
 
 
 def _merged(first: Append, second: Append) -> Append:
-    """Two changes of one branch, both made for the same state of it, as one: it has the right and the place of the first."""
+    """Two changes of one branch, both made for the same state of it, as one: it has the right and the place of the first.
+
+    Raises `InvalidDecision` if the first decides what the second is about: one of two triggers of a wait.
+    """
+    if twice := set(first.closed).intersection(second.closed):
+        raise InvalidDecision(
+            f"pending {', '.join(sorted(twice))} is decided twice, since it is of a wait that another decision ends: nothing was"
+            " decided. Decide one of them",
+            pending_id=min(twice),
+        )
     lists = {name: getattr(first, name) + getattr(second, name) for name in _LISTS}
     # A vote hands nothing over, and a decision beside it does.
     return replace(first, **lists, hands_over=first.hands_over or second.hands_over)

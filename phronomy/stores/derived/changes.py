@@ -241,7 +241,7 @@ def check_parent(branch: Branch, parent: Branch | None) -> None:
 
 def taken_id(what: str, id: str) -> StoreError:
     """The error for an id that is to be added and is there already."""
-    return StoreError(f"{what} {quoted_id(id)} is in the store already: nothing was written")
+    return StoreError(f"{what} {quoted_id(id)} is in the store already: nothing was written. Give it another id")
 
 
 def lost(claim: Claim) -> LeaseLost:

@@ -23,10 +23,10 @@ from phronomy.errors import (
 )
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonText
-from phronomy.records.audit import audit_record_of
 from phronomy.records.calls import Decided, Voted
 from phronomy.records.decisions import SAID, Answer, Approve, Decision, PendingApproval, Reject, Respond
 from phronomy.records.principals import Principal, as_principal
+from phronomy.records.trigger_errors import TriggerSuperseded
 from phronomy.stores import dispatch
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
@@ -40,6 +40,7 @@ from phronomy.stores.derived.requests import (
     waiting_with_branch,
 )
 from phronomy.stores.derived.voting import is_repeated, note_refusal, voted
+from phronomy.stores.derived.waits import check_in_time, firing, record_of, waiting_on
 from phronomy.stores.log.log import journal_entry, pending_row, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim, holder_of
 
@@ -133,10 +134,12 @@ def propose(
 ) -> Proposal:
     """The write that decides what waits on a branch, or votes on it. Nothing is written.
 
-    Raises `InvalidDecision`, `RequestExpired`, `NotAnApprover`, `AlreadyVoted`.
+    Raises `InvalidDecision`, `RequestExpired`, `NotAnApprover`, `AlreadyVoted`, `TriggerSuperseded`.
     """
     at = datetime.fromtimestamp(store.clock(), UTC)
     _check(waiting.approval, answer, digest, at)
+    beside = waiting_on(store, branch) if waiting.approval.trigger is not None else []
+    check_in_time(waiting, beside, at)
     # Read before the write: a read that fails after it would report that nothing was decided.
     schema = schema_of(store, waiting.approval)
     description = description_of(store, waiting.approval)
@@ -148,6 +151,8 @@ def propose(
         found = replace(found, approval=found.approval.evolve(votes=outcome.decision.votes))
     else:
         found = replace(found, status="decided", decision=outcome.decision)
+        if beside:
+            return Proposal(change=firing(store, branch, waiting, beside, outcome), found=found)
     return Proposal(change=_change(store, branch, waiting, outcome), found=found)
 
 
@@ -211,6 +216,7 @@ def _decision(
         judged=False,
         key=key,
         answer_digest=answer_digest(answer, item.digest) if key is not None else None,
+        event=item.trigger.event if item.trigger is not None else None,
     ).evolve(
         args=_edits(item, answer),
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
@@ -226,15 +232,7 @@ def _edits(item: PendingApproval, answer: Answer) -> JsonText | None:
 def _change(store: Store, branch: Branch, waiting: Waiting, outcome: Decided | Voted) -> Append:
     """The write: the decision or the vote in the log of the branch, for whoever drives the run now or next."""
     decision, votes = outcome.decision, isinstance(outcome, Voted)
-    record = audit_record_of(
-        decision,
-        waiting.approval,
-        agent=waiting.approval.agent or waiting.agent,
-        run_id=branch.run_id,
-        thread_id=branch.thread_id,
-        branch_id=branch.id,
-        checkpoint_id=waiting.checkpoint_id,
-    )
+    record = record_of(branch, waiting, decision)
     # Nothing runs by a vote that others have to follow, nor by one of which only the agent's code can say whether it counts.
     item = waiting.approval
     if votes or decision.to_check:
@@ -275,6 +273,14 @@ def decided_before(
         )
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     now = f"asked again as {found.asked_again}" if found.asked_again is not None else found.status
+    if decision is not None and decision.kind == "supersede":
+        raise TriggerSuperseded(
+            f"pending {pending_id} was superseded before: {decision.reason}; it is {now}",
+            checkpoint_id=found.checkpoint_id,
+            pending_id=pending_id,
+            decision=decision,
+            progress=_progress(found),
+        )
     raise CheckpointAlreadyResumed(
         f"pending {pending_id} of checkpoint {found.checkpoint_id} was decided before{who}; it is {now}",
         checkpoint_id=found.checkpoint_id,

@@ -31,10 +31,7 @@ def fork(
 
     `change` turns the checkpoint into the start of the branch. It is called before anything is written.
     """
-    if checkpoint.ended is not None:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
-        )
+    check_goes_on(checkpoint)
     # Nothing is written before everything is made: a bad label or a change that raises leaves no half branch.
     branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
     # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
@@ -45,6 +42,14 @@ def fork(
     return store.load(begun.head or "")
 
 
+def check_goes_on(checkpoint: Checkpoint) -> None:
+    """Refuse an end, from which nothing goes on. Raises `CheckpointError`."""
+    if checkpoint.ended is not None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
+        )
+
+
 def forked(
     store: Store,
     checkpoint: Checkpoint,
@@ -53,10 +58,11 @@ def forked(
     rerun: bool = False,
     change: Callable[[Checkpoint], Checkpoint] | None = None,
     alone: bool = False,
+    branch_id: str | None = None,
 ) -> tuple[Branch, Append]:
     """Make a new branch that starts at `checkpoint`, which may be an end, and its first entries. Nothing is written.
 
-    With `alone`, the branch contains all that it needs, and has no parent branch.
+    It has the id `branch_id`, or a new one. With `alone`, the branch contains all that it needs, and has no parent branch.
     """
     label = findable("a label", label) if label is not None else None
     if not isinstance(rerun, bool):
@@ -71,7 +77,7 @@ def forked(
     # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
     # it does not come along.
     nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
-    branch_id, at = new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
+    branch_id, at = branch_id or new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
     # Part of every idempotency key. The same salt makes the same key, and a settled result is found again; a new one
     # has the tool act once more.
     salt = branch_id if rerun else sealed.salt

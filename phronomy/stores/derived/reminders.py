@@ -6,9 +6,11 @@ something is to be done about it next. Of two workers that look at the same mome
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError
 from phronomy.records.calls import Reminded
@@ -16,6 +18,7 @@ from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import Step, step_due
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import waiting_with_branch
+from phronomy.stores.derived.triggering import run_ended
 from phronomy.stores.log.log import journal_entry, pending_row
 from phronomy.stores.rows import Append, Behind, Branch, PendingFilter, PendingRow, holder_of
 
@@ -26,20 +29,52 @@ if TYPE_CHECKING:
 def remind(store: Store, limit: int | None = None, **facets: str) -> list[str]:
     """Note the steps that are due of the requests with these facets; the ids of the branches in which one was noted."""
     now = store.clock()
-    due = store.select_pending(PendingFilter(facets=facets, expired_at=now, limit=limit))
     at = datetime.fromtimestamp(now, UTC)
     found: dict[str, None] = {}
-    for row in due:
-        item = _read(row)
-        if item is not None and step_due(item, at) is not None and _remind(store, row.pending_id, at):
+    # What waits for a run is due at each look, and must not take the place of the others.
+    for row in islice(
+        _rows(store, facets, now, lambda item: item is not None and step_due(item, at) is not None), limit
+    ):
+        if _remind(store, row.pending_id, at):
             found[row.branch_id] = None
     return list(found)
 
 
-def has_expired(row: PendingRow, at: datetime) -> bool:
-    """Whether a request that something is to be done about has expired, so that its run is to go on. A damaged row counts as such."""
-    item = _read(row)
-    return item is None or item.has_lapsed(at)
+def expired(store: Store, now: float, limit: int | None = None, **facets: str) -> list[PendingRow]:
+    """The requests with these facets that have expired, and the triggers that have fired by themselves, so that their runs go on.
+
+    A damaged row counts as one: whoever drives the run finds out what is wrong.
+    """
+    at = datetime.fromtimestamp(now, UTC)
+    ends: dict[str, bool] = {}
+
+    def is_due(item: PendingApproval | None) -> bool:
+        if item is None or item.has_lapsed(at):
+            return True
+        if item.trigger is None or item.trigger.run_id is None:
+            return item.trigger is not None and item.trigger.due_at is not None
+        if (run_id := item.trigger.run_id) not in ends:
+            ends[run_id] = run_ended(store, run_id) is not None
+        return ends[run_id]
+
+    return list(islice(_rows(store, facets, now, is_due), limit))
+
+
+def _rows(
+    store: Store, facets: Mapping[str, str], now: float, wanted: Callable[[PendingApproval | None], bool]
+) -> Iterator[PendingRow]:
+    """The rows at which something may be due now, as far as they are wanted, a batch at a time."""
+    after = None
+    while True:
+        rows = store.select_pending(PendingFilter(facets=facets, expired_at=now, after=after, limit=_BATCH))
+        yield from (row for row in rows if wanted(_read(row)))
+        if len(rows) < _BATCH:
+            return
+        after = rows[-1].requested_at, rows[-1].n
+
+
+_BATCH: Final = 500
+"""Rows that are read at once."""
 
 
 def _read(row: PendingRow) -> PendingApproval | None:

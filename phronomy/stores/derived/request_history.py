@@ -233,7 +233,9 @@ class RequestHistory:
         if each is None:
             return
         first, each.decision = each.decision is None, decision
-        if first:
+        if first and decision.kind == "supersede":  # another trigger of its wait was first
+            self._left(each)
+        elif first:
             each.status = "decided"
             self._tell(each, "expired" if decision.kind == "expire" else "decided")
             each.told = decision.kind in ("expire", "reject", "skip")

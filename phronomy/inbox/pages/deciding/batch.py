@@ -14,10 +14,10 @@ from phronomy.inbox.pages.deciding.requests import request_parts
 from phronomy.inbox.pages.deciding.states import said_of, state_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import path_of
-from phronomy.inbox.pages.words import WHY_NOT, heading, named
+from phronomy.inbox.pages.words import WHY_NOT, heading
 from phronomy.inbox.problems import TYPES, Problem, problem_of
 from phronomy.inbox.routes import Route
-from phronomy.inbox.service import Shown, goes_together, is_risky, show
+from phronomy.inbox.service import Shown, goes_together, is_risky, named, show
 from phronomy.stores.derived.batches import Answered
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
 from phronomy.errors import UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical
+from phronomy.inbox.operating import SCOPES_OF
 from phronomy.inbox.pages.deciding.given import Given, answer_form, is_reviewed, new_key
 from phronomy.inbox.pages.deciding.states import State, asked_again_as, said_of, state_of, votes_shown
 from phronomy.inbox.pages.forms.fields import Field, form_of
@@ -103,6 +104,7 @@ async def request_shown(
         before=await rejected_before(visit, found) if state.waits else None,
         then=THEN,
         grants=visit.may("grant") and await allows_grants(visit.store, found.request),
+        step_path=_step_path(visit, found) if choices else None,
         problem=kept.problem,
         errors=kept.errors,
         typed=kept.given.typed if kept.given is not None else {},
@@ -110,6 +112,16 @@ async def request_shown(
         edit_text=kept.edit_text,
         answer=(kept.answer or answer_form(item)) if "respond" in ways and item.why == "question" else None,
     )
+
+
+def _step_path(visit: Visit, found: Shown) -> str | None:
+    """The path of the page of a step from a breakpoint, for whoever may make one, where this process has the agent."""
+    may = all(visit.may(scope) for scope in SCOPES_OF["step"])
+    if found.request.approval.why != "breakpoint" or not may:
+        return None
+    if visit.inbox.agent_of(visit.store, found.request.agent) is None:
+        return None
+    return f"/runs/{quote(found.request.branch_id, safe='')}/step?{urlencode({'request': found.request.approval.id})}"
 
 
 async def rejected_before(visit: Visit, found: Shown) -> AuditRecord | None:

@@ -20,8 +20,9 @@ from phronomy.inbox.pages.records.listed import ROWS, Listed, begin_of, end_of
 from phronomy.inbox.pages.records.runs import run_path
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of
-from phronomy.inbox.pages.words import DECIDED, named
+from phronomy.inbox.pages.words import DECIDED
 from phronomy.inbox.routes import Route
+from phronomy.inbox.service import named
 from phronomy.inbox.trail import Entry, Place, changed_from, entries_back
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import DecisionKind

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.inbox.api.runs import agent_of, message_of, waiting_in
+from phronomy.inbox.api.runs import agent_of, names_in, said_in, waiting_in
+from phronomy.inbox.api.versions import offered_to
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed
 from phronomy.inbox.pages.records.told import ENDS, told
@@ -60,6 +61,26 @@ STANDS: Final[Mapping[str, str]] = {
 """How one run stands, in words."""
 
 
+SAID: Final[Mapping[tuple[str | None, str], str]] = {
+    ("pause", "running"): "The worker that has it pauses it as soon as what is under way has ended.",
+    ("pause", "suspended"): "The run is paused. It goes on when somebody lets it go on.",
+    ("cancel", "running"): "The worker that has it ends it as soon as what is under way has ended.",
+    ("cancel", "cancelled"): "The run is ended.",
+    ("step", "running"): "It goes on to the next stop. This page does not change by itself: load it again.",
+    ("step", "suspended"): "It went on to the next stop.",
+}
+"""What is said of an operation that was done, by what has become of the run."""
+
+SAID_ANYHOW: Final[Mapping[str, str]] = {
+    "pause": "The run was to be paused, and has gone on since.",
+    "cancel": "The run was to be ended.",
+    "fork": "This is the fork. The run that it comes from has not changed.",
+    "restore": "The conversation goes on from here. What came after stays as it was, on a branch of its own.",
+    "step": "It went on.",
+}
+"""What is said of an operation otherwise."""
+
+
 class RunsQuery(Listed):
     """Which runs are wanted."""
 
@@ -73,11 +94,16 @@ class RunQuery(BaseModel):
     """Which part of the conversation is wanted: the messages before this one."""
 
     before: int | None = Field(default=None, ge=0, le=10_000_000)
+    said: Literal["pause", "cancel", "fork", "restore", "step"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShown:
-    """A run as its row shows it. `lost` says that its worker has not come back, so that another one will take over."""
+    """A run as its row shows it.
+
+    `lost` says that its worker has not come back, so that another one will take over. `idle` says that nobody has driven it yet, as
+    a new fork: no worker takes it by itself.
+    """
 
     branch: Branch
     path: str
@@ -86,6 +112,7 @@ class RunShown:
     changed: datetime
     waits: int = 0
     lost: bool = False
+    idle: bool = False
 
     @property
     def is_fork(self) -> bool:
@@ -95,6 +122,9 @@ class RunShown:
 
 def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
     """A run as it is shown."""
+    left = branch.status == "running" and not branch.is_held(now)
+    # As recovery sees it: a worker that is gone is still written down, and what was left for one is numbered.
+    idle = left and branch.owner is None and branch.handed is None
     return RunShown(
         branch=branch,
         path=run_path(branch.id),
@@ -102,13 +132,19 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
         began=datetime.fromtimestamp(branch.created_at, UTC),
         changed=datetime.fromtimestamp(branch.changed_at, UTC),
         waits=waits,
-        lost=branch.status == "running" and not branch.is_held(now),
+        lost=left and not idle,
+        idle=idle,
     )
 
 
 def run_path(id: str, end: str = "") -> str:
     """The path of the page of a run."""
     return f"/runs/{quote(id, safe='')}{end}"
+
+
+def step_path(branch_id: str, pending_id: str) -> str:
+    """The path of the page of a step from a breakpoint."""
+    return f"{run_path(branch_id, '/step')}?{urlencode({'request': pending_id})}"
 
 
 async def runs(visit: Visit) -> Response:
@@ -179,16 +215,17 @@ async def run(visit: Visit) -> Response:
     except (CheckpointNotFound, ConfigurationError):  # none, or text that no id can be
         raise Problem("not-found") from None
     store, now = visit.store, visit.store.clock()
-    said = checkpoint.messages
-    end = len(said) if query.before is None else min(query.before, len(said))
-    begin = max(0, end - MESSAGES)
     agent = agent_of(visit, branch.agent)
     # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
     mask = Masking(agent.spec if agent is not None else None)
-    names = {call.id: call.name for message in said for call in message.tool_calls}
+    part = said_in(checkpoint, mask, before=query.before, limit=MESSAGES)
+    begin, end = part.before or 0, (part.before or 0) + len(part.items)
     story = await apart(store, timeline, store, branch.id, max_events=ENTRIES)
     waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
+    # To look what could be done is one more read of the run: for those alone who may do it.
+    operations = await offered_to(visit) if visit.may("operate") or visit.may("cancel") else []
+    steps = {each.item.id for each in operations if each.item is not None and not each.why_not}
     return render(
         visit,
         "run.html",
@@ -196,19 +233,36 @@ async def run(visit: Visit) -> Response:
         row=run_shown(branch, now, len(waits)),
         checkpoint=checkpoint,
         ended=branch.status in ENDED,
-        waits=[(heading(item), request_path(item), item) for item in waits],
+        said=_said(query.said, branch),
+        waits=[
+            (heading(item), request_path(item), item, step_path(branch.id, item.id) if item.id in steps else None)
+            for item in waits
+        ],
+        operations=[
+            (each.what, run_path(branch.id, f"/{each.what}"))
+            for each in operations
+            if each.item is None and not each.why_not
+        ],
+        versions_path=run_path(branch.id, "/versions"),
         others=[run_shown(each, now) for each in others],
-        messages=[message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end])],
-        names=names,
+        messages=part.items,
+        names=names_in(checkpoint),
         hidden_all=agent is None,
-        total=len(said),
+        total=part.total,
         begin=begin,
         end=end,
         earlier=f"{run_path(branch.id)}?before={begin}#said" if begin else None,
-        later=f"{run_path(branch.id)}#said" if end < len(said) else None,
+        later=f"{run_path(branch.id)}#said" if end < part.total else None,
         story=[(each, words) for each in story if (words := told(each)) is not None],
         dropped=story.dropped,
     )
+
+
+def _said(what: str | None, branch: Branch) -> str | None:
+    """What is said of an operation that was done. A link may say of one that it was: of a run, no page says that it is a fork."""
+    if what is None or (what in ("fork", "restore") and branch.parent_branch is None):
+        return None
+    return SAID.get((what, branch.status)) or SAID_ANYHOW[what]
 
 
 def request_path(item: PendingApproval) -> str:

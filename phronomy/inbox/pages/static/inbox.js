@@ -210,8 +210,8 @@
   };
 
   const look = async () => {
-    if (document.hidden || !navigator.onLine) return;
     const state = $("#state");
+    if (!state || !state.dataset.look || document.hidden || !navigator.onLine) return;
     try {
       const answer = await looked(state.dataset.look);
       if (answer.ok) moved(state, $("#state", parsed(await answer.text())));
@@ -320,7 +320,7 @@
       soon = 0;
       const state = $("#state");
       if (page() === "waiting") lookAtList();
-      if (state && [...told].some((each) => each === "all" || state.dataset.look.includes(`/${each}/`))) look();
+      if (state && state.dataset.look && [...told].some((each) => each === "all" || state.dataset.look.includes(`/${each}/`))) look();
       told.clear();
     }, 1000);
   };
@@ -429,6 +429,16 @@
     if (done) event.preventDefault();
   };
 
+  // The picture of a run's versions begins with the oldest one, and what somebody looks for is where the run stands.
+  const showHere = () => {
+    const tree = $(".tree");
+    const here = tree && $(".here", tree);
+    if (!here) return;
+    const box = here.getBBox();
+    tree.scrollTop = box.y - (tree.clientHeight - box.height) / 2;
+    tree.scrollLeft = box.x - (tree.clientWidth - box.width) / 2;
+  };
+
   // What each page gets when it is there
 
   const begin = () => {
@@ -505,6 +515,7 @@
   addEventListener("offline", writeOnline);
 
   begin();
+  showHere();
   writeSkew();
   // A browser that goes to a place in a page moves the focus there once all is loaded.
   addEventListener("load", () => setTimeout(focusFirst, 0));

@@ -1,0 +1,129 @@
+"""Several calls at once, in threads or in tasks: their results come one by one, and more calls may begin meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from phronomy.concurrency.pieces import Heard, Piece, listening
+from phronomy.concurrency.workers import result_in, spawn, take_from
+
+T = TypeVar("T")
+
+
+def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
+    """Run pieces of work in threads and yield each result as it comes in. An error is raised once the others are finished.
+
+    With the `owner` of the runs that it is of, also what it gives before it is through.
+    """
+    crew: Crew[T] = Crew()
+    crew.begin(work, owner)
+    return crew.results()
+
+
+class Crew(Generic[T]):
+    """Pieces of work in threads. More of them may begin while some run."""
+
+    def __init__(self) -> None:
+        self._box: queue.SimpleQueue[Piece | Heard | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+        self._raised: BaseException | None = None
+        self._running = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether any of them runs, or has raised an error that is still to be raised here."""
+        return self._running > 0 or self._raised is not None
+
+    def begin(self, work: Sequence[Callable[[], T]], owner: object | None = None) -> None:
+        """Begin these, each in a thread."""
+        with listening(owner, self._box.put):
+            for each in work:
+                spawn(each, self._box.put)
+        self._running += len(work)
+
+    def results(self) -> Generator[T | Piece | Heard]:
+        """Yield each result as it comes in. An error is raised once the others are finished."""
+        while self._running:
+            item = take_from(self._box, None)
+            if isinstance(item, Piece | Heard):
+                yield item
+                continue
+            self._running -= 1
+            if item[1] is not None:
+                self._raised = item[1]
+                continue
+            yield result_in(item)
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def leave(self) -> None:
+        """Wait for none of them any more. A thread cannot be stopped: what it gives is not heard."""
+        self._running, self._raised, self._box = 0, None, queue.SimpleQueue()
+
+
+async def aside_by_side(
+    work: Iterable[Coroutine[object, None, T]], owner: object | None = None
+) -> AsyncGenerator[T | Piece | Heard]:
+    """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
+    crew: ACrew[T] = ACrew()
+    crew.begin(work, owner)
+    try:
+        async for result in crew.results():
+            yield result
+    except BaseException:
+        await crew.leave()
+        raise
+
+
+class ACrew(Generic[T]):
+    """As `Crew`, in tasks."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._box: asyncio.Queue[Piece | Heard | asyncio.Future[T]] = asyncio.Queue()
+        self._tasks: set[asyncio.Future[T]] = set()
+        self._raised: BaseException | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """As `Crew.is_busy`."""
+        return bool(self._tasks) or self._raised is not None
+
+    def begin(self, work: Iterable[Coroutine[object, None, T]], owner: object | None = None) -> None:
+        """Begin these, each in a task."""
+        with listening(owner, self._hear):
+            tasks = [asyncio.ensure_future(each) for each in work]
+        self._tasks.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._box.put_nowait)
+
+    def _hear(self, piece: Piece | Heard) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody hears any more
+            self._loop.call_soon_threadsafe(self._box.put_nowait, piece)
+
+    async def results(self) -> AsyncGenerator[T | Piece | Heard]:
+        """As `Crew.results`."""
+        while self._tasks:
+            item = await self._box.get()
+            if isinstance(item, Piece | Heard):
+                yield item
+                continue
+            self._tasks.discard(item)
+            if item.exception() is not None:
+                self._raised = item.exception()
+                continue
+            yield item.result()
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    async def leave(self) -> None:
+        """Cancel those that still run, and wait until they are gone."""
+        tasks, self._tasks, self._raised = [*self._tasks], set(), None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""`KeyValueStore`, over anything that has get, set, delete and compare-and-set."""

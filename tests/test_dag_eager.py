@@ -1,0 +1,175 @@
+"""A step of a DAG begins once what it needs has finished, whatever else is under way or waits for a human."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from drivers import PATIENCE, Driver
+from pattern_scenes import kinds, payer, plain, waits
+from places import Place
+
+from phronomy import Breakpoint, DagNode, NodeFailed, Reject, Step, dag
+from phronomy.graph import Abort
+
+
+def after(log: list[str], name: str, gate: threading.Event) -> Callable[[Any], str]:
+    """A step that runs until the gate is open."""
+
+    def body(value: Any) -> str:
+        assert gate.wait(PATIENCE)
+        log.append(name)
+        return name
+
+    return body
+
+
+def opening(log: list[str], name: str, gate: threading.Event) -> Callable[[Any], str]:
+    """A step that opens the gate."""
+
+    def body(value: Any) -> str:
+        log.append(name)
+        gate.set()
+        return name
+
+    return body
+
+
+def test_a_step_begins_while_others_run(driver: Driver, place: Place) -> None:
+    """1.5 DAG: `slow` ends only once `third`, two steps behind `first`, has run: in waves it would never have begun."""
+    log: list[str] = []
+    gate = threading.Event()
+    pattern = dag(
+        {
+            "slow": after(log, "slow", gate),
+            "first": plain("first", log, driver),
+            "second": DagNode(plain("second", log, driver), ["first"]),
+            "third": DagNode(opening(log, "third", gate), ["second"]),
+            "last": DagNode(driver.function(sorted), ["slow", "third"]),
+        },
+        store=place.open(),
+    )
+    result = driver.invoke(pattern, "x")
+    assert (result.output, log) == (["slow", "third"], ["first", "second", "third", "slow"])
+    assert {name for name, kind in kinds(pattern, result) if kind == "completed"} == {*pattern.steps}
+
+
+def test_a_step_that_waits_for_a_human_holds_up_only_what_needs_it(driver: Driver, place: Place) -> None:
+    paid: list[str] = []
+    pattern = dag(
+        {
+            "ann": payer("ann", paid),
+            "read": plain("read", paid, driver),
+            "sort": DagNode(plain("sort", paid, driver), ["read"]),
+            "bob": DagNode(payer("bob", paid), ["sort"]),
+            "join": DagNode(driver.function(sorted), ["ann", "bob"]),
+        },
+        store=place.open(),
+    )
+    first = driver.invoke(pattern, "x")
+    assert (waits(first), paid) == (["ann", "bob"], ["read", "sort"])
+    second = driver.resume(pattern, first.checkpoint, approved=True)
+    while second.suspended:
+        second = driver.resume(pattern, second.checkpoint, approved=True)
+    assert (second.output, sorted(paid[2:])) == (["ann", "bob"], ["ann", "bob"])
+
+
+def test_what_is_bounded_begins_by_priority(driver: Driver) -> None:
+    """1.5 DAG: maxConcurrent, and priority also among steps that became ready at different times."""
+    log: list[str] = []
+    step = lambda name, *needs, priority=0: DagNode(plain(name, log, driver), needs, priority=priority)  # noqa: E731
+    nodes = {"a": step("a"), "b": step("b"), "c": step("c"), "late": step("late", "a", priority=9)}
+    driver.invoke(dag(nodes, max_parallel=1), "x")
+    assert log == ["a", "late", "b", "c"]
+
+
+def test_what_was_running_is_run_again_and_what_went_on_meanwhile_is_not(driver: Driver, place: Place) -> None:
+    """DIR-A24, W12: the worker of `x` was lost while steps behind `a` had gone on; `x` is run again, and all completes."""
+    log: list[str] = []
+    gate = threading.Event()
+
+    class Died(BaseException):
+        pass
+
+    def x(value: Any) -> str:
+        assert gate.wait(PATIENCE)
+        log.append("x")
+        if log.count("x") == 1:
+            raise Died
+        return "x"
+
+    pattern = dag(
+        {
+            "x": Step(x, idempotent=True),
+            "a": plain("a", log, driver),
+            "b": DagNode(opening(log, "b", gate), ["a"]),
+            "y": DagNode(driver.function(sorted), ["x", "b"]),
+        },
+        store=place.open(),
+    )
+    with pytest.raises(Died):
+        driver.invoke(pattern, "go")
+    [branch] = pattern.store.branches()
+    assert driver.recover(pattern, branch.id).output == ["b", "x"]
+    assert log == ["a", "b", "x", "x"]
+
+
+def test_after_a_failure_nothing_more_begins_and_a_resume_goes_on(driver: Driver, place: Place) -> None:
+    """1.5 DAG: `fail` aborts what has not begun; what was under way is kept, and not done again (law 4)."""
+    log: list[str] = []
+    down = [True]
+
+    def bad(value: Any) -> str:
+        if down:
+            down.pop()
+            raise OSError("down")
+        return "up"
+
+    pattern = dag(
+        {"bad": driver.function(bad), "a": plain("a", log, driver), "b": DagNode(plain("b", log, driver), ["a"])},
+        store=place.open(),
+        max_parallel=2,
+    )
+    with pytest.raises(NodeFailed, match="bad") as failed:
+        driver.invoke(pattern, "x")
+    assert "a" in log  # and perhaps `b`, where `a` ended before `bad` failed
+    ended = driver.resume(pattern, failed.value.checkpoint)
+    assert ended.output == {"bad": "up", "b": {"from": "b", "got": {"a": "x+a"}}}
+    assert (log, down) == (["a", "b"], [])
+
+
+def test_a_step_that_gives_the_run_up_leaves_nothing_open(driver: Driver, place: Place) -> None:
+    paid: list[str] = []
+    pattern = dag(
+        {"ann": payer("ann", paid), "stop": driver.function(lambda value: Abort("no")), "b": DagNode(boom, ["stop"])},
+        store=place.open(),
+    )
+    result = driver.invoke(pattern, "x")
+    assert (result.status, paid, result.checkpoint.pending) == ("cancelled", [], ())
+
+
+def boom(value: Any) -> None:
+    """Never runs."""
+    raise AssertionError
+
+
+def test_a_rejection_ends_all(driver: Driver, place: Place) -> None:
+    paid: list[str] = []
+    nodes = {"ann": payer("ann", paid), "read": plain("read", paid, driver), "b": DagNode(payer("bob", paid), ["read"])}
+    pattern = dag(nodes, store=place.open())
+    first = driver.invoke(pattern, "x").checkpoint
+    ended = driver.resume(pattern, first, decisions={first.pending[0].id: Reject(then="end")})
+    assert (ended.status, ended.checkpoint.pending, paid) == ("rejected", (), ["read"])
+
+
+def test_a_breakpoint_after_a_step_holds_up_what_has_not_begun(driver: Driver, place: Place) -> None:
+    log: list[str] = []
+    nodes = {"a": plain("a", log, driver), "b": DagNode(plain("b", log, driver), ["a"])}
+    pattern = dag({**nodes, "c": payer("cy", log)}, store=place.open())
+    stop = [Breakpoint("post_node", nodes=["a"])]
+    first = driver.invoke(pattern, "x", breakpoints=stop)
+    assert (log, [item.why for item in first.checkpoint.pending]) == (["a"], ["breakpoint", "approval"])
+    second = driver.resume(pattern, first.checkpoint, breakpoints=stop)
+    assert (log, waits(second)) == (["a", "b"], ["cy"])
