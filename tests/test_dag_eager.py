@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from drivers import PATIENCE, Driver
 from pattern_scenes import kinds, payer, plain, waits
 from places import Place
+from test_stream import Pieces, take_until
 
-from phronomy import Breakpoint, DagNode, NodeFailed, Reject, Step, dag
+from phronomy import Agent, Breakpoint, DagNode, NodeFailed, Reject, Step, dag
 from phronomy.graph import Abort
+from phronomy.models.base import Delta, ModelReply, ModelRequest
 
 
 def after(log: list[str], name: str, gate: threading.Event) -> Callable[[Any], str]:
@@ -173,3 +176,62 @@ def test_a_breakpoint_after_a_step_holds_up_what_has_not_begun(driver: Driver, p
     assert (log, [item.why for item in first.checkpoint.pending]) == (["a"], ["breakpoint", "approval"])
     second = driver.resume(pattern, first.checkpoint, breakpoints=stop)
     assert (log, waits(second)) == (["a", "b"], ["cy"])
+
+
+class Talk(Pieces):
+    """A model that says its words once it may."""
+
+    def __init__(self, gate: threading.Event, *script: Any) -> None:
+        super().__init__(*script)
+        self.gate = gate
+
+    def stream(self, request: ModelRequest) -> Iterator[Delta | ModelReply]:
+        assert self.gate.wait(PATIENCE)
+        yield from super().stream(request)
+
+    async def astream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelReply]:
+        assert await asyncio.to_thread(self.gate.wait, PATIENCE)
+        async for piece in super().astream(request):
+            yield piece
+
+
+def test_what_runs_while_a_stream_is_left_is_kept(driver: Driver, place: Place) -> None:
+    """Nothing is done again, though somebody wrote to the run meanwhile (laws 4 and 9)."""
+    log: list[str] = []
+    gate = threading.Event()
+    talk = Agent(name="talk", model=Talk(gate, "all is said"))
+    nodes = {"quick": plain("quick", log, driver), "slow": after(log, "slow", gate), "talk": talk}
+    pattern = dag({**nodes, "join": DagNode(driver.function(sorted), [*nodes])}, store=place.open())
+
+    def enough(event: Any) -> bool:
+        if event.type == "tool_call_settled":
+            pattern.pause(event.run_id)
+            gate.set()
+        return gate.is_set()
+
+    left = take_until(driver, pattern, "x", enough)[-1]
+    assert (left.tool_name, log) == ("quick", ["quick", "slow"])
+    result = driver.recover(pattern, left.run_id)
+    assert {item.why for item in result.checkpoint.pending} == {"breakpoint"}
+    while result.suspended:  # the agent inside is paused by itself
+        result = driver.resume(pattern, result.checkpoint)
+    assert result.output == ["quick", "slow", "talk"]
+    assert log == ["quick", "slow"]
+
+
+def test_a_stream_that_is_left_at_a_piece_keeps_the_answer(driver: Driver, place: Place) -> None:
+    log: list[str] = []
+    gate = threading.Event()
+    gate.set()
+    talk = Agent(name="talk", model=Talk(gate, "all is said"))
+    other = threading.Event()
+    pattern = dag({"talk": talk, "slow": after(log, "slow", other)}, store=place.open())
+
+    def enough(event: Any) -> bool:
+        if event.type == "text_delta":
+            other.set()
+        return other.is_set()
+
+    left = take_until(driver, pattern, "x", enough)[-1]
+    assert driver.recover(pattern, left.run_id).output == {"talk": "all is said", "slow": "slow"}
+    assert log == ["slow"]

@@ -144,3 +144,17 @@ def test_the_timeout_bounds_what_is_inside_at_any_depth(
     tight = Agent(name="tight", model=ScriptedModel([PAY]), tools=inner.tools, limits=Limits(turns=1))
     with pytest.raises(NodeFailed, match="turns=1"):
         driver.invoke(desk.graph(tight, retries=9, retry_wait=0), Job())
+
+
+def test_a_run_that_could_not_be_begun_is_begun_in_the_next_attempt(desk: Desk, driver: Driver) -> None:
+    """What it is asked is made in the attempt, too, and may fail."""
+    faults: list[Exception] = [DOWN]
+
+    def ask(state: Job) -> str:
+        if faults:
+            raise faults.pop()
+        return state.text
+
+    nodes = StateGraph(Job).add_node("desk", desk.agent(PAY, "done"), input=ask, output="text", retries=1, retry_wait=0)
+    result = driver.invoke(linked(nodes, START, "desk", END).compile(store=desk.store), Job())
+    assert (result.status, said(result), desk.paid) == ("completed", "done", [1])

@@ -46,19 +46,22 @@ class Crew(Generic[T]):
 
     def results(self) -> Generator[T | Piece | Heard]:
         """Yield each result as it comes in. An error is raised once the others are finished."""
+        while self.is_busy:
+            yield self.next()
+
+    def next(self) -> T | Piece | Heard:
+        """What comes in next. Some must run, or have raised an error, which is raised once the others are finished."""
         while self._running:
             item = take_from(self._box, None)
             if isinstance(item, Piece | Heard):
-                yield item
-                continue
+                return item
             self._running -= 1
-            if item[1] is not None:
-                self._raised = item[1]
-                continue
-            yield result_in(item)
+            if item[1] is None:
+                return result_in(item)
+            self._raised = item[1]
         raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
+        assert raised is not None, "one of them is busy"
+        raise raised
 
     def leave(self) -> None:
         """Wait for none of them any more. A thread cannot be stopped: what it gives is not heard."""
@@ -107,19 +110,22 @@ class ACrew(Generic[T]):
 
     async def results(self) -> AsyncGenerator[T | Piece | Heard]:
         """As `Crew.results`."""
+        while self.is_busy:
+            yield await self.next()
+
+    async def next(self) -> T | Piece | Heard:
+        """As `Crew.next`."""
         while self._tasks:
             item = await self._box.get()
             if isinstance(item, Piece | Heard):
-                yield item
-                continue
+                return item
             self._tasks.discard(item)
-            if item.exception() is not None:
-                self._raised = item.exception()
-                continue
-            yield item.result()
+            if item.exception() is None:
+                return item.result()
+            self._raised = item.exception()
         raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised
+        assert raised is not None, "one of them is busy"
+        raise raised
 
     async def leave(self) -> None:
         """Cancel those that still run, and wait until they are gone."""

@@ -57,12 +57,11 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
     if is_eager(runner):
         crew = runner.crew = runner.crew or Crew()
         crew.begin([partial(run, runner, call.id, drive) for call in calls], owner)
-        for outcome in crew.results():
-            if runner.streams or not isinstance(outcome, Piece | Heard):
+        while isinstance(outcome := crew.next(), Piece | Heard):
+            if runner.streams:
                 yield outcome
-            if not isinstance(outcome, Piece | Heard):
-                return  # others run on, and more may begin
-        return
+        yield outcome
+        return  # others run on, and more may begin
     with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
             # The outcomes count whether anybody watches or not. Once a stream is closed, `events_of` goes on to the next outcome of
@@ -81,12 +80,11 @@ async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> As
     if is_eager(runner):
         crew = runner.acrew = runner.acrew or ACrew()
         crew.begin([run(runner, call.id, drive) for call in calls], owner)
-        async for outcome in crew.results():
-            if runner.streams or not isinstance(outcome, Piece | Heard):
+        while isinstance(outcome := await crew.next(), Piece | Heard):
+            if runner.streams:
                 yield outcome
-            if not isinstance(outcome, Piece | Heard):
-                return  # others run on, and more may begin
-        return
+        yield outcome
+        return  # others run on, and more may begin
     async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
         async for outcome in outcomes:
             if runner.streams or not isinstance(outcome, Piece | Heard):
@@ -301,9 +299,7 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
 
 
 def request_of(runner: Runner, call: Call, tool: Tool, asked: Asked, at: datetime) -> PendingApproval:
-    """The request for what a body asks at this time. A trigger that waits already is as it was: its time goes on."""
-    if asked.trigger is not None and (known := next((each for each in call.waiting if each.id == asked.id), None)):
-        return known
+    """The request for what a body asks at this time."""
     state, trigger = runner.state, asked.trigger
     identity = tool.identity(state.path)
     args: Any = asked.args
