@@ -517,7 +517,10 @@
   begin();
   showHere();
   writeSkew();
-  // A browser that goes to a place in a page moves the focus there once all is loaded.
-  addEventListener("load", () => setTimeout(focusFirst, 0));
+  // A browser that goes to a place in a page moves the focus there, or nowhere, once all is loaded.
+  addEventListener("load", () => {
+    focusFirst();
+    setTimeout(focusFirst, 0);
+  });
   setInterval(writeTimes, 30000);
 })();
