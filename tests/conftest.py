@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -233,10 +234,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def programs_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote into its own directory is imported by no other test, whatever their order."""
-    path, known = [*sys.path], {*sys.modules}
+    path, newest = [*sys.path], next(reversed(sys.modules))
     yield
     sys.path[:] = path
-    for name in {*sys.modules} - known:
+    for name in [*takewhile(lambda name: name != newest, reversed(sys.modules))]:  # there are thousands, and few are new
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]
 

@@ -23,9 +23,7 @@ def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) ->
     parts = (state.run_id, state.path, state.salt, call.id, digest or call.digest or "")
     # The arguments of a node are what it reads of the state. Two waves with one and the same node are two calls, unless they see
     # the same state. A step of a pattern reads nothing but its arguments, and the state may go on while it runs.
-    if (
-        state.kind == "graph" and "pattern" not in state.agent.fingerprint
-    ):  # what a node does depends on all that it sees
+    if state.kind == "graph" and "pattern" not in state.agent.fingerprint:
         return digest_of(*parts, _state_digest(state.json_text("state")))[:32]
     return digest_of(*parts)[:32]
 

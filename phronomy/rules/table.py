@@ -138,11 +138,8 @@ TABLE: Final[Mapping[str, Row]] = {
         Reminded: ("call started",),
     },
     "call nested": {
-        Decided: (
-            "call nested",
-            "call ready",
-            "call settled",
-        ),  # nested still: a wait goes on that all of its triggers end
+        # Nested still: a wait goes on that ends with the last of its triggers.
+        Decided: ("call nested", "call ready", "call settled"),
         Voted: ("call nested",),
         Reminded: ("call nested",),
     },
