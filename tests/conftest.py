@@ -237,7 +237,8 @@ def programs_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory) -> 
     path, newest = [*sys.path], next(reversed(sys.modules))
     yield
     sys.path[:] = path
-    for name in [*takewhile(lambda name: name != newest, reversed(sys.modules))]:  # there are thousands, and few are new
+    # From the end: there are thousands, and few are new.
+    for name in [*takewhile(lambda name: name != newest, reversed(sys.modules))]:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]
 
