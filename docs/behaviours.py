@@ -9,6 +9,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def rows() -> dict[str, dict[str, str]]:
     return {row["id"]: row for system in systems() for kind in KINDS for row in system[kind]}
 
 
+@cache
 def tests() -> dict[str, list[tuple[str, str]]]:
     """The tests that name each row: the file and the name."""
     found: dict[str, list[tuple[str, str]]] = {}

@@ -34,6 +34,8 @@ from phronomy.records.decisions import PendingApproval
 from phronomy.stores import Answered
 from phronomy.testing import call
 
+pytestmark = pytest.mark.worlds(2)
+
 
 @pytest.fixture
 def desk(driver: Driver, place: Place) -> Desk:

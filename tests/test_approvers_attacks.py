@@ -27,6 +27,8 @@ from phronomy.records.decisions import PendingApproval
 from phronomy.records.people import ALIAS
 from phronomy.stores import Document
 
+pytestmark = pytest.mark.worlds(2)
+
 
 @pytest.fixture
 def desk(driver: Driver, place: Place) -> Desk:

@@ -17,6 +17,8 @@ from phronomy.errors import InvalidDecision
 from phronomy.people import Person
 from phronomy.testing import call
 
+pytestmark = pytest.mark.worlds(2)
+
 LARGE = {"order": 1, "amount": 1000}
 LARGER = {"order": 1, "amount": 2000}
 GUS = Principal(id="gus", roles=("boss",))

@@ -20,14 +20,11 @@ from phronomy.testing import ScriptedModel, call
 SCRIPT = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "behaviours.py"))
 
 
-def test_every_row_has_a_test_or_a_sentence() -> None:
+def test_every_row_has_a_test_or_a_sentence_and_the_page_says_so() -> None:
     rows, shown = SCRIPT["rows"](), SCRIPT["tests"]()
     assert len(rows) > 250
     assert [id for id, row in rows.items() if id not in shown and "otherwise" not in row] == []
     assert sorted(set(shown) - set(rows)) == [], "a test names a row that is not there"
-
-
-def test_the_page_is_as_the_rows_and_the_tests_are() -> None:
     assert SCRIPT["PAGE"].read_text() == SCRIPT["page"](), "out of date: run `python docs/behaviours.py`"
 
 

@@ -29,6 +29,8 @@ from phronomy.graph import END, START, Graph, StateGraph
 from phronomy.stops.breakpoints import trace
 from phronomy.testing import ScriptedModel, call
 
+pytestmark = pytest.mark.worlds(2)
+
 ALL = [Breakpoint("*", label="look")]
 
 

@@ -46,6 +46,8 @@ from phronomy.rules.transitions import apply
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.tools.context import InvalidArguments
 
+pytestmark = pytest.mark.worlds(2)
+
 
 class Spot(BaseModel):
     """Where somebody is."""

@@ -41,6 +41,8 @@ from phronomy.observability.timeline import TimelineRecorder, timeline
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
 
+pytestmark = pytest.mark.worlds(2)
+
 FEATURE = [to("billing", "Paid twice."), call("look"), to("refunds"), call("refund"), to("triage"), "done"]
 """Three handoffs, of which one is gated, with calls between them."""
 

@@ -45,6 +45,8 @@ from phronomy.testing import ScriptedModel, call
 from phronomy.tools.images import MAX_BYTES, MAX_IMAGES
 from phronomy.tools.tool import FunctionTool
 
+pytestmark = pytest.mark.worlds(2)
+
 
 def png(red: int = 0, padding: int = 0) -> bytes:
     """A PNG of one pixel, that much longer than it need be."""

@@ -23,6 +23,8 @@ from phronomy.inbox.api.runs import Started
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
+pytestmark = pytest.mark.worlds(2)
+
 # Requests
 
 

@@ -38,6 +38,8 @@ from phronomy.stores.derived.request_history import RequestHistory
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.wire import to_wire
 
+pytestmark = pytest.mark.worlds(2)
+
 BOTH = say("", call("pay", {"order": 1}), call("pay", {"order": 2}))
 
 

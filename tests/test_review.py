@@ -43,6 +43,8 @@ from phronomy.runs.wire import to_wire
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
+pytestmark = pytest.mark.worlds(2)
+
 RITA = Principal(id="rita", name="Rita")
 
 

@@ -29,6 +29,8 @@ from phronomy.records.messages import Conversation
 from phronomy.rules.added_messages import without_unguarded
 from phronomy.testing import ScriptedModel, call, say
 
+pytestmark = pytest.mark.worlds(2)
+
 
 class Job(BaseModel):
     """What a graph works on."""

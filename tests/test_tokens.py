@@ -41,6 +41,8 @@ from phronomy.testing import ScriptedModel, call
 from phronomy.tokens import Token, Tokens
 from phronomy.tokens.tokens import KEPT, KIND, USED
 
+pytestmark = pytest.mark.worlds(2)
+
 OLD, NEW = b"o" * 32, "n" * 40
 SHOWN: dict[str, Any] = {"pending_id": "pend_1", "digest": "d" * 64, "by": "rita"}
 FORMS = ("short", "long")
