@@ -153,7 +153,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check types, with both checkers, and that each public name has one that every checker reads alike."""
-    session.install("-e", ".", *group("types"))
+    session.install("--no-compile", "-e", ".", *group("types"))
     session.env["PYRIGHT_PYTHON_IGNORE_WARNINGS"] = "1"
     session.run("mypy")
     session.run("pyright", "--warnings")
