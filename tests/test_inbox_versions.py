@@ -491,6 +491,12 @@ def test_going_back_with_a_changed_agent_is_to_be_accepted(scene: Stepped) -> No
 
     @tool
     def pay(euros: str) -> str:
+    (record,) = scene.store.audit()
+    assert record.by == RITA.without_claims()
+    assert (record.kind, record.branch_id, record.checkpoint_id) == ("fork", fork.id, at.id)
+    row = pages.page("/history?kind=fork").one("ol", class_="rows")
+    assert "Forked: the run of desk" in row.text and "by Rita" in row.text
+    assert links(row) == [f"/runs/{fork.id}", f"/runs/{at.run_id}/checkpoints/{at.id}", f"/runs/{fork.id}"]
         """Pay in words."""
         return euros
 
@@ -503,6 +509,9 @@ def test_going_back_with_a_changed_agent_is_to_be_accepted(scene: Stepped) -> No
     assert pages.send(form, accept="yes", key="again").status_code == 303 and len(scene.store.branches()) == 2
     # A step with it is refused as a resume is, and the breakpoint waits on.
     step = pages.page(f"/runs/{at.run_id}/step?request={at.pending[0].id}").one("form", method="post")
+    (record,) = scene.store.audit(thread_id="t1")
+    assert (record.kind, record.branch_id, record.checkpoint_id) == ("restore", restored, asked.id)
+    assert record.by == RITA.without_claims() and "Went back: the run" in pages.page("/history").text
     assert pages.send(step).status_code == 409 and scene.store.head(at.run_id)[1] == at
 
 

@@ -289,7 +289,6 @@ async def operate_once(
 
 def touched(id: str, made: str, pending_id: str | None = None) -> list[str]:
     """The ids that the access log has of an operation: of the run, of the branch that it led to, and of a request that it decided."""
-    # A fork and a restore are in no trail. Their line of the log is what says who has made them.
     return [*dict.fromkeys((id, made)), *([pending_id] if pending_id is not None else [])]
 
 
@@ -299,7 +298,7 @@ async def _done(site: Site, store: Store, identity: Identity, offered: Offered, 
     by, id = identity.principal, offered.branch.id
     try:
         if offered.what == "fork":
-            made = partial(store.fork, offered.checkpoint.id, label=terms.label, rerun=terms.rerun)
+            made = partial(store.fork, offered.checkpoint.id, label=terms.label, rerun=terms.rerun, by=by)
             return (await in_store(store, made)).branch_id
         if agent is None:
             raise Problem("refused", "This server does not have the agent.")
@@ -310,7 +309,7 @@ async def _done(site: Site, store: Store, identity: Identity, offered: Offered, 
                 await agent.acancel(id, reason=terms.reason, by=by)
             case "restore":
                 accept = terms.accept_changes
-                return (await agent.arestore(offered.checkpoint.id, accept_changes=accept)).branch_id
+                return (await agent.arestore(offered.checkpoint.id, accept_changes=accept, by=by)).branch_id
             case "step":
                 await _stepped(site, agent, identity, offered, terms.pace)
     except AgentChanged as error:

@@ -575,11 +575,12 @@ class Store(Batches, Granting, Triggering, ABC):
 
     # What takes in and takes away
 
-    def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+    def fork(
+        self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False, by: str | Principal | None = None
+    ) -> Checkpoint:
         """Start a new branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
-        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a text that was
-        # changed on the way cannot get in by it.
-        return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
+        # Loaded from the store, not taken from the caller: a text that was changed on the way cannot get in by a fork.
+        return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun, by=by)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Copy a checkpoint from another store into this one, with its nested runs, as a branch of its own.

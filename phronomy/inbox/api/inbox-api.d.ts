@@ -612,11 +612,8 @@ export interface components {
              * Format: date-time
              */
             at: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit";
+            /** Kind */
+            kind: ("approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit") | ("fork" | "restore");
             /** @default null */
             by: components["schemas"]["Person"] | null;
             /** @default null */
