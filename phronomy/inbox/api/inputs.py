@@ -39,7 +39,10 @@ class Taken(BaseModel):
 
 
 class WaitingQuery(Taken):
-    """Which waiting requests are wanted. Ages and times are in seconds."""
+    """Which waiting requests are wanted. Ages and times are in seconds.
+
+    With `triggers`, also those that no person answers: they wait for an event, a time or the end of another run.
+    """
 
     state: Literal["pending", "expired"] | None = None
     tool: _Id | None = None
@@ -54,6 +57,7 @@ class WaitingQuery(Taken):
     newer_than: _Seconds | None = None
     expires_within: _Seconds | None = None
     text: Annotated[str, StringConstraints(max_length=1_000)] | None = None
+    triggers: bool = False
 
 
 class RequestsQuery(WaitingQuery):
@@ -228,6 +232,10 @@ class RestoreBody(Taken):
     accept_changes: bool = False
 
 
+StepPace: TypeAlias = Literal["step", "into", "over", "out"]
+"""Where the next stop of a step is."""
+
+
 class StepBody(Taken):
     """A step from the breakpoint `request`, and the digest of the operation as it was shown. `pace` says where the next stop is.
 
@@ -237,4 +245,4 @@ class StepBody(Taken):
 
     request: _Id
     digest: _Digest
-    pace: Literal["step", "into", "over", "out"] = "step"
+    pace: StepPace = "step"

@@ -33,7 +33,10 @@ _SILENCE: Final = 45.0
 
 
 class Wanted(TypedDict, total=False):
-    """Which waiting requests are wanted. Ages are in seconds. `mine`: those that you may decide."""
+    """Which waiting requests are wanted. Ages are in seconds. `mine`: those that you may decide.
+
+    `triggers`: also those that no person answers, as they wait for an event, a time or the end of another run.
+    """
 
     state: Literal["pending", "expired"]
     tool: str
@@ -48,6 +51,7 @@ class Wanted(TypedDict, total=False):
     newer_than: float
     expires_within: float
     text: str
+    triggers: bool
 
 
 class _Client:
