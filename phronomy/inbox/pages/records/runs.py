@@ -102,7 +102,8 @@ class RunShown:
     """A run as its row shows it.
 
     `lost` says that its worker has not come back, so that another one will take over. `idle` says that nobody has driven it yet, as
-    a new fork: no worker takes it by itself.
+    a new fork: no worker takes it by itself. `again` says that it has failed in the hands of a worker, and is tried again: a run
+    that failed for whoever began or resumed it is left to them.
     """
 
     branch: Branch
@@ -113,6 +114,7 @@ class RunShown:
     waits: int = 0
     lost: bool = False
     idle: bool = False
+    again: bool = False
 
     @property
     def is_fork(self) -> bool:
@@ -134,6 +136,7 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
         waits=waits,
         lost=left and not idle,
         idle=idle,
+        again=branch.status == "failed" and branch.handed is not None,
     )
 
 
