@@ -24,6 +24,7 @@ from phronomy.graph.flow.node import (
     Node,
     check_function,
     check_options,
+    checked_names,
     fallback_name,
     is_name,
     refuse_unknown,
@@ -591,18 +592,6 @@ def _with_tuples(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stops(graph: str, nodes: Mapping[str, object], before: object, after: object) -> Stops:
     return Stops(
-        before=_checked_names(graph, nodes, "interrupt_before", before),
-        after=_checked_names(graph, nodes, "interrupt_after", after),
+        before=checked_names(graph, nodes, "interrupt_before", before),
+        after=checked_names(graph, nodes, "interrupt_after", after),
     )
-
-
-def _checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
-    if not is_series(names):
-        raise GraphError(
-            f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
-        )
-    kept = tuple(names)
-    for name in kept:
-        if not isinstance(name, str) or name not in nodes:
-            raise GraphError(f"graph {graph!r}: {option} names {quoted_name(name)}; the nodes are {', '.join(nodes)}")
-    return frozenset(kept)
