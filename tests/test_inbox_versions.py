@@ -228,6 +228,20 @@ def test_a_long_run_is_cut_and_every_part_is_a_link_away(scene: Stepped) -> None
     assert "0: input" in first.text and not [each for each in links(first) if each.endswith("before=0")]
 
 
+def test_the_page_of_a_long_run_tells_its_end(scene: Stepped) -> None:
+    """In a bounded time, with a link to all that came before."""
+    store, at = scene.store, scene.begin()
+    lengthened(store, at, 998)
+    scene.agent.resume(store.head(at.run_id)[1], approved=True, by="rita")
+    began = time.process_time()
+    story = scene.pages().page(f"/runs/{at.run_id}").one("section", aria_labelledby="story")
+    took = time.process_time() - began
+    assert took < 3, "a fifth of a second, also of ten thousand, where nothing else runs"
+    assert "The newest of many" in story.text and links(story) == [f"/runs/{at.run_id}/versions"]
+    told = [row.all("td")[1].text for row in story.one("tbody").all("tr")]
+    assert len(told) > 5 and any("rita" in each.casefold() for each in told), told
+
+
 def test_many_and_long_forks_are_places_that_lead_on(scene: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene.begin()
     monkeypatch.setattr(versions, "FORKS", 3)
