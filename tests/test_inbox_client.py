@@ -30,10 +30,11 @@ from phronomy import (
 )
 from phronomy.inbox import ApiTokens, AsyncInboxClient, Inbox, InboxClient, InboxEvent, Problem
 from phronomy.inbox.api.events import Pace, Watching
-from phronomy.inbox.auth.identity import SCOPES
+from phronomy.inbox.auth.identity import DEFAULT_SCOPES, SCOPES
 from phronomy.inbox.client.asks import EventLines
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
+from phronomy.triggers import ExternalEvent, wait_for_first
 
 URL = "https://inbox.example/in"
 
@@ -139,6 +140,53 @@ def test_a_program_looks_at_the_versions_of_a_run_and_operates_it() -> None:
     run(scene())
     kinds = [(each.kind, each.by and each.by.id) for each in store.audit() if each.kind in ("fork", "restore")]
     assert kinds == [("fork", "rita"), ("fork", "rita"), ("restore", "rita")]
+
+
+def test_a_program_sends_events_to_runs() -> None:
+    """The trigger says who may: a token alone fires nothing. Sent again under its key, an event is recorded once."""
+    store = MemoryStore()
+
+    @tool
+    def ship() -> str:
+        """Ship."""
+        return str(wait_for_first({"paid": ExternalEvent("payment", senders=ROBOT, payload=int)}).value)
+
+    model = ScriptedModel.by_turn([call("ship"), lambda request: request.messages[-1].text])
+    agent: Agent[Any, str] = Agent(name="shop", model=model, tools=[ship], store=store)
+    at = agent.invoke("Go").checkpoint
+
+    async def scene() -> None:
+        inbox = inbox_for(store)
+        async with client(inbox, "rita") as rita, client(inbox, "robot") as robot:
+            with pytest.raises(NotAnApprover):
+                await rita.send_event(at.run_id, "payment", 5)
+            with pytest.raises(Problem) as wrong:
+                await robot.send_event(at.run_id, "payment", "five", key="k")
+            assert wrong.value.type == "invalid"
+            kept = await robot.send_event(at.run_id, "parcel", {"left": True})
+            assert (kept.status, kept.pending_id, kept.branch_id) == ("kept", None, at.run_id)
+            with pytest.raises(Problem) as never:
+                await robot.send_event(at.run_id, "letter", early="never")
+            assert never.value.type == "refused"
+            sent = [await robot.send_event(at.run_id, "payment", 5, key="k") for _ in range(2)]
+            assert sent[0] == sent[1] and (sent[0].status, sent[0].pending_id) == ("fired", at.pending[0].id)
+            for key, problem in (("k", "key-reused"), ("other", "already-decided")):
+                with pytest.raises(Problem) as late:
+                    await robot.send_event(at.run_id, "payment", 6, key=key)
+                assert late.value.type == problem
+            with pytest.raises(Problem) as gone:
+                await robot.send_event("run_0", "payment", 5)
+            assert gone.value.type == "not-found"
+        async with client(inbox_by_token(store, scopes=lambda _: DEFAULT_SCOPES), "robot") as robot:
+            with pytest.raises(Problem) as without:
+                await robot.send_event(at.run_id, "payment", 5)
+            assert (without.value.type, without.value.members["scope"]) == ("forbidden", "send")
+
+    run(scene())
+    records = [(each.kind, each.refused, each.by and each.by.id) for each in store.audit()]
+    assert records == [("respond", True, "rita"), ("respond", False, "robot")]
+    (done,) = agent.recover_all()
+    assert done.result is not None and done.result.output == "5"
 
 
 def test_refusals_are_the_errors_of_phronomy() -> None:

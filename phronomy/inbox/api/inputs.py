@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from phronomy.records.decisions import Then
 from phronomy.records.grants import MOST_USES, GrantScope
 from phronomy.stores.derived.standing import Way
+from phronomy.stores.derived.triggering import Early
 from phronomy.stores.rows import BranchStatus
 
 LIMIT: Final = 50
@@ -205,6 +206,18 @@ class CancelBody(Taken):
     """Why a run is ended."""
 
     reason: _Text | None = None
+
+
+class EventBody(Taken):
+    """An event from outside: its name, and its payload, any JSON value.
+
+    `early` says what becomes of it if nothing waits for it yet: `first` keeps it if no trigger for such an event was there before,
+    `always` keeps it also after that, and `never` refuses it.
+    """
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=1_500)]
+    payload: Any = Field(default=None, repr=False)
+    early: Early = "first"
 
 
 class PauseBody(Taken):

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from phronomy.inbox.api import inputs, run_schemas, schemas
 from phronomy.inbox.client import asks
 from phronomy.inbox.client.asks import Ask
+from phronomy.stores.derived.triggering import Early
 from phronomy.stores.rows import BranchStatus
 
 M = TypeVar("M", bound=BaseModel)
@@ -63,6 +64,19 @@ class RunMethods(ABC):
     def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
         """End a run."""
         return self.send(asks.cancellation(run_id, reason=reason, key=key))
+
+    def send_event(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        early: Early = "first",
+        key: str | None = None,
+    ) -> run_schemas.EventView:
+        """Send an event from outside to a run, or to a fork of one, as `Store.send_event` does: it is recorded once under its key."""
+        body = {"name": name, "payload": payload, "early": early}
+        return self.send(asks.sent(f"/runs/{asks.part(run_id)}/events", run_schemas.EventView, body, key=key))
 
     def versions(self, run_id: str, *, before: int | None = None) -> run_schemas.VersionsView:
         """The checkpoints of a run, or of a fork of one, with the forks that leave it: the newest, or those before a number."""
@@ -165,6 +179,19 @@ class AsyncRunMethods(ABC):
     async def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
         """End a run."""
         return await self.send(asks.cancellation(run_id, reason=reason, key=key))
+
+    async def send_event(
+        self,
+        run_id: str,
+        name: str,
+        payload: Any = None,
+        *,
+        early: Early = "first",
+        key: str | None = None,
+    ) -> run_schemas.EventView:
+        """Send an event from outside to a run, or to a fork of one, as `Store.send_event` does: it is recorded once under its key."""
+        body = {"name": name, "payload": payload, "early": early}
+        return await self.send(asks.sent(f"/runs/{asks.part(run_id)}/events", run_schemas.EventView, body, key=key))
 
     async def versions(self, run_id: str, *, before: int | None = None) -> run_schemas.VersionsView:
         """The checkpoints of a run, or of a fork of one, with the forks that leave it: the newest, or those before a number."""
