@@ -98,7 +98,7 @@ from phronomy.records.grants import Grant
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.records.principals import Principal
 from phronomy.records.result import Result
-from phronomy.records.trigger_errors import NotASender, NotWaiting, TriggerFired, TriggerSuperseded
+from phronomy.records.trigger_errors import NotASender, NotWaiting, TooManyEvents, TriggerFired, TriggerSuperseded
 from phronomy.records.validation import Problem, create_checkpoint_id, validate_checkpoint
 from phronomy.rules.limits import Limits
 from phronomy.runs.finding.drift import Drift
@@ -362,6 +362,7 @@ __all__ = [
     "TokenExpired",
     "TokenInvalid",
     "TokenUsed",
+    "TooManyEvents",
     "Tool",
     "ToolCall",
     "ToolContext",

@@ -373,3 +373,21 @@ def test_only_its_own_kind_pauses_a_run_and_a_limit_still_holds(desk: Desk) -> N
     with pytest.raises(LimitExceeded):
         desk.driver.resume(agent, paused)
     assert sorted(desk.paid) == [1, 2]
+
+
+def test_what_waits_for_something_else_than_was_shown_is_neither_paused_nor_cancelled(desk: Desk) -> None:
+    """As a decision counts for what was shown. What still waits for the same is ended, however far its journal is."""
+    agent = desk.agent(TWO, call("pay", {"order": 3}), "Done.", gated=True)
+    shown = desk.invoke(agent).checkpoint
+    first = {shown.pending[0].id: Approve()}
+    desk.driver.resume(agent, shown, decisions=first, by="ann")
+    for method in ("cancel", "pause"):
+        for seen in (shown, "no checkpoint", desk.driver.invoke(desk.agent("Hello."), "Hi").checkpoint):
+            before = rows(desk.store)
+            with pytest.raises(InvalidDecision):
+                desk.driver.call(agent, method, shown.run_id, by="ann", seen=seen)
+            assert rows(desk.store) == before
+    now = desk.store.head(shown.run_id)[1]
+    assert desk.driver.call(agent, "pause", now, seen=now).status == "suspended"
+    assert desk.driver.cancel(agent, now, seen=now).status == "cancelled"
+    assert desk.paid == [1]

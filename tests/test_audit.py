@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from stop_scenes import Case, elsewhere, holding, works
 
 from phronomy import Agent, AuditRecord, Breakpoint, Hold, Principal, Skip, tool
-from phronomy.errors import CheckpointAlreadyResumed
+from phronomy.errors import CheckpointAlreadyResumed, InvalidDecision
 from phronomy.graph import END, START, StateGraph
 from phronomy.records.decisions import Approve, Reject, Respond, ToolIdentity, call_digest
 from phronomy.stores.base import Store
@@ -104,6 +104,47 @@ def test_whoever_cancels_or_supersedes_is_in_it(driver: Driver, store: Store) ->
     lines = list(store.audit())
     assert [(line.kind, line.reason) for line in lines] == [("cancel", "a mistake"), ("supersede", None)]
     assert lines[0].by == Principal(id="alice") and lines[0].pending_id is None
+
+
+def test_whoever_forks_or_goes_back_is_in_it(driver: Driver, store: Store) -> None:
+    """With the checkpoint and the new branch, in the same write as the branch; also when all of it is deleted."""
+    agent = desk(driver, store, say("", refund(1)), "Done.")
+    asked = driver.invoke(agent, "Refund 1", thread_id="t-1").checkpoint
+    with pytest.raises(InvalidDecision):
+        driver.fork(agent, asked, by="")
+    assert len(store.branches()) == 1 and list(store.audit()) == []
+    rita = Principal(id="rita", claims={"token": "hush"}, roles=("lead",))
+    forks = [driver.fork(agent, asked, by=rita, label="what if"), store.fork(asked.id, by="bot"), agent.fork(asked)]
+    for each in (*forks, asked):
+        driver.cancel(agent, each, by="otto")
+    with pytest.raises(InvalidDecision):
+        driver.call(agent, "restore", asked, by=7)
+    back = driver.call(agent, "restore", asked, by="ada")
+    lines = [line for line in store.audit(run_id=asked.run_id) if line.kind != "cancel"]
+    assert [(line.kind, line.by, line.branch_id) for line in lines] == [
+        ("fork", Principal(id="rita", roles=("lead",)), forks[0].branch_id),
+        ("fork", Principal(id="bot"), forks[1].branch_id),
+        ("fork", None, forks[2].branch_id),
+        ("restore", Principal(id="ada"), back.branch_id),
+    ]
+    assert {(line.checkpoint_id, line.thread_id, line.agent, line.edited) for line in lines} == {
+        (asked.id, "t-1", "desk", False)
+    }
+    assert "hush" not in lines[0].model_dump_json()
+    driver.cancel(agent, back)
+    assert store.delete(asked.run_id) and [each for each in store.audit() if each.kind != "cancel"] == lines
+
+
+def test_a_fork_that_changes_the_state_of_a_graph_says_so(driver: Driver, store: Store) -> None:
+    def pay(state: Case) -> dict[str, Any]:
+        return {"log": ["paid"]}
+
+    graph = StateGraph(Case, name="office").add_node("pay", driver.function(pay)).add_edge(START, "pay")
+    flow = graph.add_edge("pay", END).compile(store=store, interrupt_before=["pay"])
+    at = driver.invoke(flow, {"n": 1}).checkpoint
+    driver.fork(flow, at, by="rita", update={"n": 2})
+    driver.fork(flow, at, by="rita")
+    assert [(line.kind, line.edited) for line in store.audit()] == [("fork", True), ("fork", False)]
 
 
 def test_a_handler_is_in_it_too(driver: Driver, store: Store) -> None:

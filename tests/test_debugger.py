@@ -526,6 +526,7 @@ def test_back_opens_a_branch_and_runs_nothing_twice(desk: Desk, driver: Driver, 
         "desk pre_agent_run",
         "desk running",
     ]
+    assert {each.by and each.by.id for each in store.audit() if each.kind == "fork"} == {"ada"}
     for n in (1, 0, True, "x"):
         with pytest.raises(ConfigurationError):
             driver.call(debugger, "back", n)

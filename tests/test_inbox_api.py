@@ -547,6 +547,6 @@ def test_me_says_who_i_am_and_what_i_may() -> None:
     api = api_of(store, tokens=ByToken(tenants={"otto": "acme"}))
     mine = api.read("/me")
     assert mine["principal"] == {"id": "rita", "name": "Rita", "kind": "human", "roles": ["lead"]}
-    assert mine["scopes"] == ["read", "decide", "grant", "audit", "start", "cancel", "operate"]
+    assert mine["scopes"] == ["read", "decide", "grant", "audit", "start", "cancel", "operate", "send"]
     assert (mine["tenant"], mine["via"], mine["csrf"]) == ("", "token", None)
     assert api.as_("otto").read("/me")["tenant"] == "acme"

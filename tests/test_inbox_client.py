@@ -17,19 +17,24 @@ from inbox_api_scenes import ROBOT, bearer, inbox_by_token
 from inbox_scenes import asked, desk, inbox_of, run
 
 from phronomy import (
+    Agent,
     AlreadyVoted,
     Approval,
+    Breakpoint,
     ConfigurationError,
     MemoryStore,
     NotAnApprover,
     RequestExpired,
     UnknownPending,
+    tool,
 )
 from phronomy.inbox import ApiTokens, AsyncInboxClient, Inbox, InboxClient, InboxEvent, Problem
 from phronomy.inbox.api.events import Pace, Watching
-from phronomy.inbox.auth.identity import SCOPES
+from phronomy.inbox.auth.identity import DEFAULT_SCOPES, SCOPES
 from phronomy.inbox.client.asks import EventLines
 from phronomy.stores.base import Store
+from phronomy.testing import ScriptedModel, call
+from phronomy.triggers import ExternalEvent, wait_for_first
 
 URL = "https://inbox.example/in"
 
@@ -86,6 +91,102 @@ def test_a_program_lists_reads_and_decides() -> None:
             assert result.problem is not None and result.problem.title
 
     run(scene())
+
+
+def test_a_program_looks_at_the_versions_of_a_run_and_operates_it() -> None:
+    """By what it was shown: an operation that has changed since is refused, and nothing is done."""
+    store = MemoryStore()
+
+    @tool
+    def refund(order: int) -> str:
+        """Refund an order."""
+        return "refunded"
+
+    model = ScriptedModel.by_turn([call("refund", {"order": 1}), "Done."])
+    stops = [Breakpoint("pre_tool_call")]
+    agent: Agent[Any, str] = Agent(name="desk", model=model, tools=[refund], store=store, breakpoints=stops)
+    at = agent.invoke("Refund order 1").checkpoint
+
+    async def scene() -> None:
+        async with client(inbox_for(store, agents=agent)) as rita:
+            tree = await rita.versions(at.run_id)
+            assert (tree.items[-1].id, tree.total) == (at.id, len(store.history(at.id)))
+            first = await rita.checkpoint(at.run_id, tree.items[0].id, limit=1)
+            last = await rita.checkpoint(at.run_id, at.id)
+            changes = await rita.diff(at.run_id, first.id, last.id, limit=1)
+            assert changes.total > 1 == len(changes.items) == changes.next
+            fork = await rita.fork(last, label="what if")
+            assert (fork.label, fork.parent, fork.status) == ("what if", at.run_id, "suspended")
+            pause, cancel, step = await rita.operations(at.run_id)
+            assert (pause.why_not, cancel.what, step.request) == ("The run waits already.", "cancel", at.pending[0].id)
+            with pytest.raises(Problem) as refused:
+                await rita.pause(at.run_id, pause, reason="wait")
+            assert refused.value.type == "refused"
+            assert (await rita.step(at.run_id, step, pace="step")).id == at.run_id
+            with pytest.raises(Problem) as stale:
+                await rita.step(at.run_id, cancel.model_copy(update={"request": step.request}))
+            assert stale.value.type in ("stale", "withdrawn", "not-found", "already-decided")
+            began = await rita.fork(first)
+            (pause, *_) = await rita.operations(began.id)
+            assert (await rita.pause(began.id, pause, reason="wait", key="k")).status == "suspended"
+            assert store.head(began.id)[1].pending[0].reason == "wait"
+            back = await rita.restore(last)
+            assert back.id != at.run_id and store.head(back.id)[1].parent_id == at.id
+        async with client(inbox_by_token(store, scopes=lambda _: {"read"})) as reader:
+            with pytest.raises(Problem) as hidden:
+                await reader.fork(await reader.checkpoint(at.run_id, at.id))
+            assert (hidden.value.type, hidden.value.members["scope"]) == ("forbidden", "operate")
+
+    run(scene())
+    kinds = [(each.kind, each.by and each.by.id) for each in store.audit() if each.kind in ("fork", "restore")]
+    assert kinds == [("fork", "rita"), ("fork", "rita"), ("restore", "rita")]
+
+
+def test_a_program_sends_events_to_runs() -> None:
+    """The trigger says who may: a token alone fires nothing. Sent again under its key, an event is recorded once."""
+    store = MemoryStore()
+
+    @tool
+    def ship() -> str:
+        """Ship."""
+        return str(wait_for_first({"paid": ExternalEvent("payment", senders=ROBOT, payload=int)}).value)
+
+    model = ScriptedModel.by_turn([call("ship"), lambda request: request.messages[-1].text])
+    agent: Agent[Any, str] = Agent(name="shop", model=model, tools=[ship], store=store)
+    at = agent.invoke("Go").checkpoint
+
+    async def scene() -> None:
+        inbox = inbox_for(store)
+        async with client(inbox, "rita") as rita, client(inbox, "robot") as robot:
+            with pytest.raises(NotAnApprover):
+                await rita.send_event(at.run_id, "payment", 5)
+            with pytest.raises(Problem) as wrong:
+                await robot.send_event(at.run_id, "payment", "five", key="k")
+            assert wrong.value.type == "invalid"
+            kept = await robot.send_event(at.run_id, "parcel", {"left": True})
+            assert (kept.status, kept.pending_id, kept.branch_id) == ("kept", None, at.run_id)
+            with pytest.raises(Problem) as never:
+                await robot.send_event(at.run_id, "letter", early="never")
+            assert never.value.type == "refused"
+            sent = [await robot.send_event(at.run_id, "payment", 5, key="k") for _ in range(2)]
+            assert sent[0] == sent[1] and (sent[0].status, sent[0].pending_id) == ("fired", at.pending[0].id)
+            for key, problem in (("k", "key-reused"), ("other", "already-decided")):
+                with pytest.raises(Problem) as late:
+                    await robot.send_event(at.run_id, "payment", 6, key=key)
+                assert late.value.type == problem
+            with pytest.raises(Problem) as gone:
+                await robot.send_event("run_0", "payment", 5)
+            assert gone.value.type == "not-found"
+        async with client(inbox_by_token(store, scopes=lambda _: DEFAULT_SCOPES), "robot") as robot:
+            with pytest.raises(Problem) as without:
+                await robot.send_event(at.run_id, "payment", 5)
+            assert (without.value.type, without.value.members["scope"]) == ("forbidden", "send")
+
+    run(scene())
+    records = [(each.kind, each.refused, each.by and each.by.id) for each in store.audit()]
+    assert records == [("respond", True, "rita"), ("respond", False, "robot")]
+    (done,) = agent.recover_all()
+    assert done.result is not None and done.result.output == "5"
 
 
 def test_refusals_are_the_errors_of_phronomy() -> None:
@@ -382,10 +483,10 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.Monke
 
 
 def test_both_clients_say_the_same() -> None:
-    from phronomy.inbox.client import clients
+    from phronomy.inbox.client import clients, runs
 
-    tree = ast.parse(inspect.getsource(clients))
-    found = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    trees = [ast.parse(inspect.getsource(each)) for each in (clients, runs)]
+    found = {each.name: each for tree in trees for each in tree.body if isinstance(each, ast.ClassDef)}
 
     def methods(name: str) -> dict[str, tuple[str, str]]:
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -396,8 +497,9 @@ def test_both_clients_say_the_same() -> None:
         }  # fmt: skip
 
     assert methods("InboxClient") == methods("AsyncInboxClient")
-    assert len(methods("InboxClient")) > 20
-    public = [name for name in methods("InboxClient") if name not in ("events", "send")]
+    assert methods("RunMethods") == methods("AsyncRunMethods")
+    public = [name for name in methods("InboxClient") | methods("RunMethods") if name not in ("events", "send")]
+    assert len(public) > 25
     for name in public:
         waits = inspect.iscoroutinefunction(getattr(AsyncInboxClient, name))
         assert waits == (name not in ("requests", "audit", "runs")), name

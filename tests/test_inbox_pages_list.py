@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from inbox_api_scenes import api_of
 from inbox_scenes import OTTO
 from page_reader import Element, read
 from page_scenes import Pages
 
-from phronomy import Approval, Approve
+from phronomy import Agent, Approval, Approve, tool
+from phronomy.testing import ScriptedModel, call
+from phronomy.triggers import ExternalEvent, Question, Timer, wait_for_first
 
 
 @pytest.fixture
@@ -64,6 +67,31 @@ def test_a_list_for_me_and_a_list_of_all(pages: Pages) -> None:
     assert rows(page) == ["For leads", "For clerks"]
     assert [each.text for each in page.one("nav", class_="tabs").all("a", aria_current="page")] == ["All"]
     assert "2 requests" in page.text and "1 of clerk" in page.all("li", class_="row")[1].text
+
+
+def test_what_no_person_answers_is_not_among_what_waits_for_people(pages: Pages) -> None:
+    """Nor is it counted. The page of the run says what the run waits for, and the API has it on request."""
+
+    @tool
+    def ship() -> str:
+        """Ship."""
+        asked = {"paid": ExternalEvent("payment", senders="bank"), "late": Timer(after=60)}
+        return wait_for_first({**asked, "stop": Question("Stop it?", answer=str)}).name
+
+    agent: Agent[Any, str] = Agent(
+        name="shop", model=ScriptedModel.by_turn([call("ship")]), tools=[ship], store=pages.store
+    )
+    at = agent.invoke("Go").checkpoint
+    for path in ("/", "/?view=all"):
+        page = pages.page(path)
+        assert rows(page) == ["Stop it?"] and "1 request" in page.text
+    assert "1 request waits in all" in pages.page("/?tool=none").one("div", class_="empty").text
+    run_page = pages.page(f"/runs/{at.run_id}").one("section", id="state")
+    assert len(run_page.all("li")) == 3 and "Waits for the event 'payment'" in run_page.text
+    api = api_of(pages.store)
+    for wanted, found in (({}, 1), ({"triggers": "true"}, 3), ({"triggers": "true", "mine": "true"}, 3)):
+        assert len(api.read("/requests", **wanted)["items"]) == found
+        assert api.read("/requests/count", **wanted)["count"] == found
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from phronomy.inbox.pages.deciding.given import new_key
 from phronomy.inbox.pages.records import history, runs
 from phronomy.inbox.service import allows_grants
 from phronomy.testing import ScriptedModel, call
+from phronomy.workers.worker import leave
 
 DAY = 86_400.0
 
@@ -84,19 +85,20 @@ def test_the_header_leads_to_what_somebody_may_see(pages: Pages) -> None:
 # Runs
 
 
-def failing(pages: Pages) -> None:
+def failing(pages: Pages) -> Agent[Any, str]:
     def reply(request: Any) -> Any:
         raise OSError("secret of the model")
 
     agent: Agent[Any, str] = Agent(name="broken", model=ScriptedModel.by_turn([reply]), store=pages.store)
     with pytest.raises(ModelError):
         agent.invoke("Go")
+    return agent
 
 
 def test_runs_are_listed_by_how_they_stand(pages: Pages) -> None:
     assert "There is no run yet" in pages.page("/runs").text
     item = pages.asked(name="asks")
-    failing(pages)
+    broken = failing(pages)
     plain: Agent[Any, str] = Agent(name="plain", model=ScriptedModel.by_turn(["Done."]), store=pages.store)
     plain.invoke("Go", thread_id="t1")
     gone = pages.asked(name="gone")
@@ -115,7 +117,12 @@ def test_runs_are_listed_by_how_they_stand(pages: Pages) -> None:
     waits = pages.page(f"/runs/{pages.store.request(item.id).run_id}")
     assert [each.attributes["href"] for each in waits.one("section", id="state").all("a")] == [f"/requests/{item.id}"]
     (failed,) = [each for each in pages.store.branches() if each.status == "failed"]
-    assert "sets it aside" in pages.page(f"/runs/{failed.id}").text
+    # Its caller was told of the error, so no worker takes it; what failed in the hands of a worker is tried again.
+    assert "No worker tries it again" in pages.page(f"/runs/{failed.id}").text
+    assert broken.recover_all() == []
+    leave(pages.store, (failed.run_id, failed.id), final=True)
+    assert "A worker tries it again by itself" in pages.page(f"/runs/{failed.id}").text
+    assert [each.branch_id for each in broken.recover_all()] == [failed.id]
     assert "secret of the model" not in pages.page(f"/runs/{failed.id}").text
 
 

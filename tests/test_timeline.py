@@ -35,14 +35,14 @@ from phronomy import (
 from phronomy.errors import BreakpointTimeout, GuardrailRefused
 from phronomy.guardrails.guardrail import MaxLength, RefusePatterns
 from phronomy.observability.events import Reader, replay
-from phronomy.observability.timeline import Timeline, TimelineEntry, TimelineRecorder, timeline
+from phronomy.observability.timeline import Timeline, TimelineEntry, TimelineRecorder, recent, timeline
 from phronomy.observability.timeline_entries import FACTS, TYPES
 from phronomy.records.calls import CallStarted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Respond, Skip
 from phronomy.stops.breakpoints import Breakpoint, Hold
 from phronomy.stores.log.log import items_of
-from phronomy.testing import ScriptedModel, call
+from phronomy.testing import ScriptedModel, call, say
 from phronomy.workers import Worker
 
 SECRET = "4111-secret"
@@ -779,6 +779,44 @@ def test_the_newest_are_kept_and_ids_go_on_counting(store: Store) -> None:
     assert (found.dropped, found.max_events, len(found)) == (12, 5, 5)
     assert [entry.id for entry in recorder.timeline(run_id)] == [13, 14, 15, 16, 17]
     assert timeline(store, run_id).max_events == Timeline(run_id="r", branch_id="b").max_events == 2_000
+
+
+def test_the_end_of_a_long_run_is_told_as_in_the_whole_timeline() -> None:
+    """Without what was before: of nested runs, stops, decisions, a fork and a second run of the thread, from every place on."""
+    store = MemoryStore()
+
+    @tool(requires_approval=True)
+    def pay(n: int) -> str:
+        """Pay."""
+        return f"paid {n}"
+
+    turns: list[Any] = [call("pay", {"n": 1}), say("", call("pay", {"n": 2}), call("pay", {"n": 3})), "In order."]
+    clerk: Agent[Any, str] = Agent(name="clerk", model=ScriptedModel.by_turn(turns), tools=[pay], store=store)
+    outer = [say("", call("ask", {"input": "go"}), call("pay", {"n": 4})), call("pay", {"n": 5}), "Done."]
+    desk: Agent[Any, str] = Agent(
+        name="desk",
+        model=ScriptedModel.by_turn(outer),
+        tools=[pay, clerk.as_tool(name="ask", description="Ask the clerk.")],
+        store=store,
+        breakpoints=[Breakpoint("pre_model_call")],
+    )
+    result = desk.invoke("Go", thread_id="t")
+    while result.status == "suspended":
+        item = result.checkpoint.pending[0]
+        answer = Reject(reason="no") if item.why == "approval" and item.args["n"] == 2 else Approve()
+        result = desk.resume(result.checkpoint, decisions={item.id: answer}, by="ann")
+    path = store.history(result.checkpoint.id)
+    fork, again = desk.fork(path[len(path) // 2]), desk.invoke("Again", thread_id="t", on_pending="ignore")
+
+    def plain(entries: Any) -> list[Any]:
+        return [each.model_dump(mode="json", exclude={"id"}) for each in entries]
+
+    for branch_id, many in ((result.run_id, True), (fork.branch_id, True), (again.run_id, False)):
+        every = plain(timeline(store, branch_id))
+        assert len(every) > 50 or not many
+        for most in {1, 2, 3, 5, 8, 13, 21, 34, len(every), len(every) + 1}:
+            newest, more = recent(store, branch_id, most=most)
+            assert (plain(newest), more) == (every[-most:], len(every) > most), (branch_id, most)
 
 
 def test_the_bound_of_a_recorder_is_over_all_runs(store: Store) -> None:

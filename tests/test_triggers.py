@@ -45,6 +45,7 @@ from phronomy.records.calls import Arrived
 from phronomy.records.checkpoint import decode
 from phronomy.stores import Answered
 from phronomy.stores.base import Store
+from phronomy.stores.derived import listing
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
 from phronomy.triggers import (
@@ -145,6 +146,35 @@ def by_name(at: Checkpoint) -> dict[str, Any]:
 def kinds(store: Store, run_id: str) -> list[str]:
     """What the trail says of a run."""
     return [f"{each.kind}{' refused' if each.refused else ''}" for each in store.audit(run_id=run_id)]
+
+
+def test_what_waits_for_people_is_told_from_the_rest(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the list and in the count, a page at a time: what a text of somebody says counts for nothing."""
+    monkeypatch.setattr(listing, "BATCH", 2)
+    agent = desk.agent(first(cancelled=Question('"trigger":{"kind":"event"}', answer=str)))
+    runs = [desk.asked(agent) for _ in range(3)]
+    store = desk.open()
+
+    def listed(**wanted: Any) -> list[str]:
+        found: list[str] = []
+        after = None
+        while True:
+            page = desk.driver.call(store, "pending", after=after, **wanted)
+            found += [each.approval.id for each in page]
+            if (after := page.next) is None:
+                return found
+
+    people = [by_name(each)["cancelled"].id for each in runs]
+    others = [by_name(each)[name].id for each in runs for name in ("paid", "late")]
+    for limit in (None, 1, 2, 5):
+        assert listed(asks_human=True, limit=limit) == people
+        assert listed(asks_human=True, limit=limit, newest=True) == people[::-1]
+        assert sorted(listed(asks_human=False, limit=limit)) == sorted(others)
+        assert sorted(listed(limit=limit)) == sorted(people + others)
+    counts = [desk.driver.call(store, "count", asks_human=each) for each in (True, False, None)]
+    assert counts == [3, 6, 9] and listed(asks_human=True, run_id=runs[1].run_id) == people[1:2]
+    with pytest.raises(StoreError):
+        desk.driver.call(store, "pending", asks_human="yes")
 
 
 # The first decides

@@ -91,6 +91,7 @@ class Debugger(Generic[Deps, Output]):
         """Where `go` and every other move stop. May be changed at any time."""
         checked(self.breakpoints, agent.spec, whole=True)
         self._call: dict[str, object] = {**options, "hold": None}  # a team may have one, for all of its calls
+        self._by = by
         self._manner: dict[str, object] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
         self._checkpoint: Checkpoint | None = None
@@ -215,14 +216,14 @@ class Debugger(Generic[Deps, Output]):
         """
         store = self.agent.store
         earlier = past(n, store.history(self.checkpoint.id))
-        forked = self.agent.fork(earlier, rerun=rerun)
+        forked = self.agent.fork(earlier, rerun=rerun, by=self._by)
         return self._stand(forked)
 
     async def aback(self, n: int = 1, *, rerun: bool = False) -> Checkpoint:
         """The async twin of `back`."""
         store = self.agent.store
         earlier = past(n, await in_store(store, store.history, self.checkpoint.id))
-        forked = await self.agent.afork(earlier, rerun=rerun)
+        forked = await self.agent.afork(earlier, rerun=rerun, by=self._by)
         return self._stand(forked)
 
     # Deciding

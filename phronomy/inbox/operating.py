@@ -21,6 +21,7 @@ from phronomy.errors import (
     CheckpointError,
     CheckpointNotFound,
     ConfigurationError,
+    InvalidDecision,
     RunFailed,
     UnknownPending,
 )
@@ -289,37 +290,42 @@ async def operate_once(
 
 def touched(id: str, made: str, pending_id: str | None = None) -> list[str]:
     """The ids that the access log has of an operation: of the run, of the branch that it led to, and of a request that it decided."""
-    # A fork and a restore are in no trail. Their line of the log is what says who has made them.
     return [*dict.fromkeys((id, made)), *([pending_id] if pending_id is not None else [])]
 
 
 async def _done(site: Site, store: Store, identity: Identity, offered: Offered, terms: Terms) -> str:
     """Do what is offered, and return the id of the branch that it leads to."""
+    # Between the look and this the run may go on. A pause and an end are refused then, in the write itself, if it waits for something
+    # else; a run that has failed meanwhile is paused all the same, and whoever lets it go on has it tried again. A step is a decision,
+    # which counts for the request alone. A fork and a restore are of a checkpoint, which never changes, and a restore looks at the
+    # thread again.
     agent = _agent(site, store, offered.branch, offered.checkpoint)
     by, id = identity.principal, offered.branch.id
     try:
         if offered.what == "fork":
-            made = partial(store.fork, offered.checkpoint.id, label=terms.label, rerun=terms.rerun)
+            made = partial(store.fork, offered.checkpoint.id, label=terms.label, rerun=terms.rerun, by=by)
             return (await in_store(store, made)).branch_id
         if agent is None:
             raise Problem("refused", "This server does not have the agent.")
         match offered.what:
             case "pause":
-                await agent.apause(id, reason=terms.reason, by=by)
+                await agent.apause(id, reason=terms.reason, by=by, seen=offered.checkpoint)
             case "cancel":
-                await agent.acancel(id, reason=terms.reason, by=by)
+                await agent.acancel(id, reason=terms.reason, by=by, seen=offered.checkpoint)
             case "restore":
                 accept = terms.accept_changes
-                return (await agent.arestore(offered.checkpoint.id, accept_changes=accept)).branch_id
+                return (await agent.arestore(offered.checkpoint.id, accept_changes=accept, by=by)).branch_id
             case "step":
                 await _stepped(site, agent, identity, offered, terms.pace)
     except AgentChanged as error:
         raise Problem(
             "refused", "The agent has changed since: somebody has to accept that.", changes=list(error.changes)
         ) from None
-    except CheckpointAlreadyResumed:
+    except (CheckpointAlreadyResumed, InvalidDecision) as error:
         if offered.what == "step":
             raise
+        if isinstance(error, InvalidDecision):
+            raise Problem("stale") from None
         raise Problem("refused", "The run has ended.") from None
     except CheckpointNotFound:
         raise

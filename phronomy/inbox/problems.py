@@ -31,6 +31,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonValue
 from phronomy.foundation.quoting import quoted_id
 from phronomy.records.decisions import SAID
+from phronomy.records.trigger_errors import NotWaiting, TooManyEvents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem("already-voted", str(error), pending_id=error.pending_id)
         case InvalidDecision():
             return Problem("invalid", str(error))
-        case GrantRefused() | StillNeeded() | ThreadBusy():
+        case GrantRefused() | StillNeeded() | ThreadBusy() | NotWaiting() | TooManyEvents():
             return Problem("refused", str(error))
         case RunBusy():
             return Problem("in-progress", headers={"Retry-After": "1"})

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from phronomy.errors import CheckpointNotFound, GrantRefused, InvalidDecision
 from phronomy.foundation.dataclasses import dataclass
@@ -20,7 +20,7 @@ from phronomy.records.decisions import Answer, PendingApproval, call_digest
 from phronomy.records.principals import Principal
 from phronomy.rules.votes import LevelTally
 from phronomy.stores.base import Store
-from phronomy.stores.derived.listing import Waiting
+from phronomy.stores.derived.listing import Waiting, Wanted, count_pending
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.derived.standing import Standing, standing_of, tallies_of, who_may
 from phronomy.stores.derived.voters import people_of
@@ -53,6 +53,8 @@ NO_GRANTS: Final = "the tool, or a policy that asks about it, allows none, so pe
 class WaitingFilter:
     """Which waiting requests are wanted. `mine`: those that this person may decide. `text` is looked for in what is shown.
 
+    With `triggers`, also those that no person answers: they wait for an event, a time or the end of another run.
+
     `state` tells those that can be decided (`"pending"`) from those whose time is over (`"expired"`) and that wait to be settled.
 
     The other fields are those of `Store.pending`; `requester` is the id of who asked for the run.
@@ -72,11 +74,21 @@ class WaitingFilter:
     mine: bool = False
     text: str | None = None
     newest: bool = False
+    triggers: bool = False
 
-    def in_store(self) -> dict[str, Any]:
-        """The part that the store looks up by an index."""
-        names = ("run_id", "thread_id", "agent", "tool", "risk", "label", "older_than", "newer_than")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+    def in_store(self) -> Wanted:
+        """The part that the store looks up."""
+        return Wanted(
+            run_id=self.run_id,
+            thread_id=self.thread_id,
+            agent=self.agent,
+            tool=self.tool,
+            risk=self.risk,
+            label=self.label,
+            older_than=self.older_than,
+            newer_than=self.newer_than,
+            asks_human=None if self.triggers else True,
+        )
 
     @property
     def looks_closer(self) -> bool:
@@ -230,7 +242,7 @@ def _is_wanted(store: Store, waiting: Waiting, wanted: WaitingFilter) -> bool:
 async def count_waiting(store: Store, identity: Identity, wanted: WaitingFilter, *, most: int = COUNTED) -> Count:
     """How many requests wait, up to `most`. Raises `StoreError`."""
     if not wanted.looks_closer:
-        found = await store.acount(**wanted.in_store())
+        found = await apart(store, partial(count_pending, store, wanted.in_store(), most=most + 1))
         return Count(count=min(found, most), more=found > most)
     page = await list_waiting(store, identity, wanted, limit=most)
     return Count(count=len(page.rows), more=page.next is not None)

@@ -47,7 +47,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import explain, later
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import not_found
-from phronomy.stores.log.log import rows_of
+from phronomy.stores.log.log import journal_entry, last_of, row_entry, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Entry, Lineage
 
@@ -205,6 +205,41 @@ def timeline(store: Store, run: Checkpoint | str, *, max_events: int = NEWEST) -
     lineage = _lineage(store, run.id if isinstance(run, Checkpoint) else run)
     kept = tuple(deque(_entries_of(lineage), maxlen=max_events))
     return Timeline(run_id=lineage.branch.run_id, branch_id=lineage.branch.id, entries=kept, max_events=max_events)
+
+
+def recent(store: Store, branch_id: str, *, most: int) -> tuple[tuple[TimelineEntry, ...], bool]:
+    """The newest entries of the timeline of a branch, up to `most`, and whether there are others before them.
+
+    Of a long run only the end is read, so the ids of the entries count from there. Raises `CheckpointNotFound`.
+    """
+    lineage = _lineage(store, branch_id)
+    place = _checkpoint_before(lineage.entries, most)
+    if place is None:
+        told = tuple(_entries_of(lineage))
+        return told[-most:], len(told) > most
+    # To put one checkpoint together takes a fiftieth of what it takes to tell what has led to it: of 10,000, 0.04 s, and not 2 s.
+    begin, checkpoint = lineage.entries[place], last_of(lineage.entries[: place + 1])
+    ending = (*_whole(begin, checkpoint), *lineage.entries[place + 1 :])
+    told = tuple(_entries_of(replace(lineage, entries=ending)))
+    told = tuple(each for each in told if (each.branch_id, each.seq) != (begin.branch_id, begin.seq))
+    # The log may begin with an earlier run of the thread, of which a timeline says nothing.
+    return told[-most:], len(told) > most or checkpoint.run_id == lineage.branch.run_id
+
+
+def _checkpoint_before(entries: Sequence[Entry], most: int) -> int | None:
+    """The place of the last root checkpoint before the newest `most` entries of a log; None if there are hardly more than these."""
+    for place in range(len(entries) - most - 1, most, -1):
+        if entries[place].path == "" and entries[place].checkpoint_id is not None:
+            return place
+    return None
+
+
+def _whole(at: Entry, checkpoint: Checkpoint) -> list[Entry]:
+    """A checkpoint with the runs nested in it, as entries at this place that need none before them."""
+    made: list[Entry] = []
+    for part in (*sorted(checkpoint.nested, key=lambda each: -len(each.path)), checkpoint):  # those inside come first
+        made += [row_entry(None, part.sealed(), {}), *(journal_entry(each, part.path) for each in part.journal)]
+    return [replace(each, branch_id=at.branch_id, seq=at.seq) for each in made]
 
 
 class TimelineRecorder(Hooks):

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from phronomy.records.calls import Decided, Ending, Judged, Voted
 from phronomy.records.chain import decision_on
-from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Why
-from phronomy.records.principals import Recorded
+from phronomy.records.decisions import AuditKind, Decision, DecisionKind, PendingApproval, Why
+from phronomy.records.principals import Principal, Recorded
 from phronomy.records.record import Record, Text, Time, digest_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AuditRecord(Record):
-    """One decision in the audit trail. It contains no arguments and no results.
+    """One decision in the audit trail, or one branch that somebody started. It contains no arguments and no results.
 
     `agent` is the agent or graph that asked, at `path` if it is a nested run. After a handoff, it is the agent that had
     the conversation; if the whole run was ended, it is the agent of the run. `checkpoint_id` is the boundary at which
@@ -42,12 +42,15 @@ class AuditRecord(Record):
     A `reject` through the channel `"scopes"` is of a call that was refused because its tool is not there for the run:
     `reason` names the scopes that the run lacks. It has no `by`, `pending_id` and `digest`, since nobody was asked.
 
+    A `fork` and a `restore` are of somebody who started a branch at the checkpoint `checkpoint_id`. `branch_id` is the new branch, and
+    `agent` the agent of the run. `edited` says that the branch starts with another state of the graph.
+
     Old records have no `why`, `ran_digest` or `content_digest`.
     """
 
     version: Literal[1] = 1
     at: Time
-    kind: DecisionKind
+    kind: AuditKind
     by: Recorded | None = None
     channel: Text | None = None
     reason: Text | None = None
@@ -132,6 +135,20 @@ def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) 
     facts |= {"tool_name": request.tool_name, "why": request.why}
     unknown = decision.args is not None and not decision.judged
     return _record(decision, None if unknown else decision.digest, facts)
+
+
+def branch_record(
+    source: Checkpoint,
+    branch_id: str,
+    kind: Literal["fork", "restore"],
+    by: Principal | None,
+    at: datetime,
+    *,
+    edited: bool,
+) -> AuditRecord:
+    """What the trail says of a branch that somebody started at the checkpoint `source`."""
+    facts = {**_place(source), "branch_id": branch_id, "agent": source.agent.name}
+    return AuditRecord(**facts, at=at, kind=kind, by=by, edited=edited)
 
 
 def scope_refusal(state: Checkpoint, tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:

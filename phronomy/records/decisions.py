@@ -36,6 +36,9 @@ asked. `"end"`: the run ends.
 DecisionKind = Literal["approve", "reject", "respond", "skip", "cancel", "expire", "supersede", "edit"]
 """The kind of a decision."""
 
+AuditKind = DecisionKind | Literal["fork", "restore"]
+"""The kind of a record of the audit trail: a decision, or a branch that somebody started."""
+
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
     "reject": "rejected",
@@ -48,8 +51,12 @@ PAST: Final[Mapping[DecisionKind, str]] = {
 }
 """How a call stands once a decision of this kind is taken on it."""
 
-SAID: Final[Mapping[DecisionKind, str]] = {**PAST, "respond": "answered"}
-"""What is said of a decision itself: it was so, by somebody."""
+SAID: Final[Mapping[AuditKind, str]] = dict[AuditKind, str](PAST.items()) | {
+    "respond": "answered",
+    "fork": "forked",
+    "restore": "restored",
+}
+"""What is said of a decision itself, or of another step of the trail: it was so, by somebody."""
 
 OnExpiry = Literal["reject", "cancel", "stay"]
 """What happens if nobody decides in time.

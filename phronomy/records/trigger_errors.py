@@ -1,6 +1,6 @@
 """The errors of triggers: an event that cannot be sent, and a trigger that is not waited for any more."""
 
-from phronomy.errors import CheckpointAlreadyResumed, DecisionError, NotAnApprover
+from phronomy.errors import CheckpointAlreadyResumed, DecisionError, NotAnApprover, StoreError
 
 
 class TriggerFired(CheckpointAlreadyResumed):
@@ -13,6 +13,10 @@ class TriggerSuperseded(CheckpointAlreadyResumed):
 
 class NotASender(NotAnApprover):
     """This person or program may not send the event: the trigger names other senders. The refusal is in the audit trail."""
+
+
+class TooManyEvents(StoreError):
+    """The run keeps as many events as it can that nothing waits for yet, or events that are as large together. Nothing was sent."""
 
 
 class NotWaiting(DecisionError):

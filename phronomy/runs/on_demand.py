@@ -18,10 +18,11 @@ from phronomy.foundation.ids import findable, new_id
 from phronomy.foundation.quoting import quoted
 from phronomy.records.chain import seal
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.principals import Principal, as_principal
 from phronomy.runs.finding import lookup
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import latest_ended
-from phronomy.stores.derived.forking import forked
+from phronomy.stores.derived.forking import forked, told
 from phronomy.stores.log.log import row_entry, settled_in
 from phronomy.stores.rows import OPEN, Append, Behind, Branch, Held
 
@@ -61,16 +62,18 @@ def restore(
     *,
     restore_timeline: bool,
     accept_changes: bool,
+    by: str | Principal | None,
     bearer: bool,
     carry: Carry,
 ) -> Checkpoint:
     """Start a branch from `given`, the latest of its thread, and return its first checkpoint.
 
-    Raises what `Runs.restore` raises. If the branch gets no past, `carry` puts into the checkpoint what would be read
-    from that past.
+    The audit trail says who did: `by`. Raises what `Runs.restore` raises. If the branch gets no past, `carry` puts into
+    the checkpoint what would be read from that past.
     """
     if type(restore_timeline) is not bool:
         raise ConfigurationError(f"restore_timeline is True or False, not {quoted(restore_timeline)}")
+    who = as_principal(by)
     # A bearer's text is tried out apart, as for a resume.
     branch, given, where = lookup.meant(store, given, bearer=bearer)
     _check_kind(spec, given)
@@ -95,6 +98,8 @@ def restore(
                 raise _thread_busy(store, other)
     alone = where is not store or not restore_timeline
     made, begun = forked(where, given, alone=alone, change=partial(carry, where, given) if alone else None)
+    # One that is taken back at once, by `_opened`, keeps its line in the trail: written only behind that, it could be lost.
+    begun = told(store, begun, "restore", given, who)
     return _opened(store, made, begun, others)
 
 

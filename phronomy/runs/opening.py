@@ -121,17 +121,22 @@ class Opening:
         run: Checkpoint | str,
         outcome: Ending | Halted,
         on_pending: OnPending = "supersede",
+        seen: Checkpoint | None = None,
     ) -> Runner | Result[Any]:
         """A runner that holds the run with its end or its stop recorded.
 
         If another worker holds the run, that worker is told, and the result is returned instead. A run that already
-        waits is not stopped again. A run that is superseded must be in a state that `on_pending` allows.
+        waits is not stopped again. A run that is superseded must be in a state that `on_pending` allows, and one of
+        which a checkpoint was `seen` must wait for the same requests.
         """
         home = self._store_of(run)
         branch_id = lookup.branch_of(home, run, bearer=self._bearer)
         while True:
             opened = lookup.open_head(home, spec, deps, branch_id)
             lookup.check_not_ended(opened, opened.head.id)
+            # With each look: the write below is refused if the log has grown since, so what waits then is what is compared here.
+            if seen is not None:
+                _check_seen(opened.head, seen)
             if isinstance(outcome, Ending) and outcome.status == "superseded":
                 # Asked again: between the refusal and this look it may have been decided, and may be at work. Then it is not what
                 # the caller wanted superseded.
@@ -260,6 +265,16 @@ class Opening:
 def _takes_scopes(spec: Spec, opened: Opened) -> bool:
     """Whether the run has scopes that the caller does not give it."""
     return spec.scopes is not None and not spec.scopes.issuperset(opened.head.scopes)
+
+
+def _check_seen(head: Checkpoint, seen: Checkpoint) -> None:
+    """Refuse a run that waits for something else than at the checkpoint that somebody was shown. Raises `InvalidDecision`."""
+    if not isinstance(seen, Checkpoint) or seen.run_id != head.run_id:
+        raise InvalidDecision(f"seen is a checkpoint of run {head.run_id}, or None")
+    if [(item.id, item.digest) for item in head.pending] != [(item.id, item.digest) for item in seen.pending]:
+        raise InvalidDecision(
+            f"run {head.run_id} waits for other requests than at checkpoint {seen.id}, which was shown: look at checkpoint {head.id}"
+        )
 
 
 def _taken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice: Choice) -> Outcome:

@@ -486,21 +486,36 @@ class Runs(Deciding[Deps, Output]):
         ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
         return hits_in(lookup.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
 
-    def fork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+    def fork(
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        label: str | None = None,
+        rerun: bool = False,
+        by: str | Principal | None = None,
+    ) -> Checkpoint:
         """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
         The new branch has no decisions that were made after the checkpoint; an unused approval is requested again. If a
         call with the same arguments has completed in another branch, its result is used. With `rerun` the call runs
-        again, with another idempotency key. Raises `CheckpointError` if the run has ended at the checkpoint.
+        again, with another idempotency key. The audit trail says who has forked the run: `by`. Raises `CheckpointError` if the run
+        has ended at the checkpoint.
         """
         home = self._store_of(checkpoint)
         # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
-        return forking.fork(home, given, label=label, rerun=rerun)
+        return forking.fork(home, given, label=label, rerun=rerun, by=by)
 
-    async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+    async def afork(
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        label: str | None = None,
+        rerun: bool = False,
+        by: str | Principal | None = None,
+    ) -> Checkpoint:
         """The async twin of `fork`."""
-        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
+        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, by=by)
 
     def checkpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
         """Return the present state of a run that no worker drives: by checkpoint, checkpoint id, run id or branch id.
@@ -518,15 +533,21 @@ class Runs(Deciding[Deps, Output]):
         return await in_store(self.store, self.checkpoint, run, label=label)
 
     def restore(
-        self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        restore_timeline: bool = True,
+        accept_changes: bool = False,
+        by: str | Principal | None = None,
     ) -> Checkpoint:
         """Go back to a checkpoint, also to the end of a run. Return the first checkpoint of a new branch from there.
 
         Pending requests are pending again, with new ids. The thread goes on from the new branch, and the old branch
         does not change. The timeline of the new branch includes the old one up to the checkpoint, unless
-        `restore_timeline=False`. All is checked first, then written at once. Raises `CheckpointError` for a checkpoint
-        of another kind, `AgentChanged` unless `accept_changes`, `RunBusy` if a worker holds this run or another one of
-        the thread, and `ThreadBusy` if a run of the thread has not ended.
+        `restore_timeline=False`. The audit trail says who has gone back: `by`. All is checked first, then written at
+        once. Raises `CheckpointError` for a checkpoint of another kind, `AgentChanged` unless `accept_changes`,
+        `RunBusy` if a worker holds this run or another one of the thread, and `ThreadBusy` if a run of the thread has
+        not ended.
         """
         return on_demand.restore(
             self._store_of(checkpoint),
@@ -534,6 +555,7 @@ class Runs(Deciding[Deps, Output]):
             checkpoint,
             restore_timeline=restore_timeline,
             accept_changes=accept_changes,
+            by=by,
             bearer=self._bearer,
             carry=self._carry,
         )
@@ -543,11 +565,21 @@ class Runs(Deciding[Deps, Output]):
         return first
 
     async def arestore(
-        self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        restore_timeline: bool = True,
+        accept_changes: bool = False,
+        by: str | Principal | None = None,
     ) -> Checkpoint:
         """The async twin of `restore`."""
         return await in_store(
-            self.store, self.restore, checkpoint, restore_timeline=restore_timeline, accept_changes=accept_changes
+            self.store,
+            self.restore,
+            checkpoint,
+            restore_timeline=restore_timeline,
+            accept_changes=accept_changes,
+            by=by,
         )
 
     def drift(self, checkpoint: Checkpoint) -> Drift:

@@ -31,16 +31,18 @@ class Stopping(Opening, Generic[Deps, Output]):
         *,
         reason: str | None = None,
         by: str | Principal | None = None,
+        seen: Checkpoint | None = None,
     ) -> Result[Output]:
         """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
 
         If another worker holds the run, that worker ends it at its next boundary, and the status of the result is
-        `running`. Raises `CheckpointAlreadyResumed` if the run has ended.
+        `running`. Raises `CheckpointAlreadyResumed` if the run has ended. `seen` is a checkpoint of the run that somebody
+        was shown: if the run waits for other requests by now, nothing is done, and it raises `InvalidDecision`.
         """
         spec, deps = self._for_call({}, None)
         # No tool runs by this: open calls are settled, and the end is recorded. So it works without the deps, and with an agent
         # that has changed.
-        runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by))
+        runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by), seen=seen)
         return runner if isinstance(runner, Result) else driven(runner)
 
     async def acancel(
@@ -49,10 +51,11 @@ class Stopping(Opening, Generic[Deps, Output]):
         *,
         reason: str | None = None,
         by: str | Principal | None = None,
+        seen: Checkpoint | None = None,
     ) -> Result[Output]:
         """The async twin of `cancel`."""
         # In a thread: a store that waits for its server must not hold up everything else on the loop.
-        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
+        return await in_store(self.store, self.cancel, run, reason=reason, by=by, seen=seen)
 
     def pause(
         self,
@@ -61,6 +64,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         grace: float | None = None,
         reason: str | None = None,
         by: str | Principal | None = None,
+        seen: Checkpoint | None = None,
     ) -> Result[Output]:
         """Stop a run from outside, so that `resume(checkpoint)` can continue it later.
 
@@ -72,7 +76,7 @@ class Stopping(Opening, Generic[Deps, Output]):
 
         If another worker drives the run, that worker pauses it, and the status of the result is `running`; use
         `store.wait` to wait for it. A run that already waits is returned unchanged. Raises `CheckpointAlreadyResumed`
-        if the run has ended, and `CheckpointError` for a run of another kind.
+        if the run has ended, and `CheckpointError` for a run of another kind. `seen` is as for `cancel`.
         """
         spec, deps = self._for_call({}, None)
         home = self._store_of(run)
@@ -83,7 +87,7 @@ class Stopping(Opening, Generic[Deps, Output]):
             raise CheckpointError(
                 f"run {branch.run_id} is of {head.kind} {head.agent.name!r}, and this is a {spec.kind}: pause it with its own"
             )
-        runner = self._act_on(spec, deps, run, lookup.halting(self.store, grace, reason, by))
+        runner = self._act_on(spec, deps, run, lookup.halting(self.store, grace, reason, by), seen=seen)
         return runner if isinstance(runner, Result) else driven(runner)
 
     async def apause(
@@ -93,6 +97,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         grace: float | None = None,
         reason: str | None = None,
         by: str | Principal | None = None,
+        seen: Checkpoint | None = None,
     ) -> Result[Output]:
         """The async twin of `pause`."""
-        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)
+        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by, seen=seen)

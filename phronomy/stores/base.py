@@ -352,24 +352,22 @@ class Store(Batches, Granting, Triggering, ABC):
         after: str | None = None,
         **wanted: Unpack[Wanted],
     ) -> Page[Waiting]:
-        """List the requests that wait for a human, oldest first; with `newest`, newest first.
+        """List the requests that wait, oldest first; with `newest`, newest first.
 
-        Filter by `run_id`, `thread_id`, `agent`, `tool`, `label` (of the run or fork) and `risk` (of the tool).
-        `older_than` and `newer_than` are ages in seconds. The query uses an index, so it is fast even if many requests
-        are pending. `limit` is the largest number of items in the page. To get the next page, pass `next` of the page
-        as `after`; it is None at the end. If requests are decided between two pages, no other request is skipped.
-        Raises `StoreError` for an invalid cursor.
+        Most wait for a human. Those that wait for an event, a time or another run are listed too: `asks_human=True`
+        leaves them out, and `asks_human=False` lists them alone. Filter also by `run_id`, `thread_id`, `agent`, `tool`,
+        `label` (of the run or fork) and `risk` (of the tool). `older_than` and `newer_than` are ages in seconds. The
+        query uses an index, so it is fast even if many requests are pending. `limit` is the largest number of items in
+        the page. To get the next page, pass `next` of the page as `after`; it is None at the end. If requests are
+        decided between two pages, no other request is skipped. Raises `StoreError` for an invalid cursor.
         """
         check_options("Store.pending", wanted, Wanted.__annotations__, TypeError)
-        # The ages become times once, here: the pages that follow are asked for anew, and each takes its own moment as
-        # now.
-        found = listing.pending_filter(self, newest=newest, **wanted)
-        return listing.pending_page(self, found, limit, after)
+        return listing.pending_page(self, wanted, newest=newest, limit=limit, after=after)
 
     def count(self, **wanted: Unpack[Wanted]) -> int:
-        """The number of requests that wait for a human, with the filters of `pending`."""
+        """The number of requests that wait, with the filters of `pending`."""
         check_options("Store.count", wanted, Wanted.__annotations__, TypeError)
-        return self.count_pending(listing.pending_filter(self, **wanted))
+        return listing.count_pending(self, wanted)
 
     def request(self, pending_id: str) -> Request:
         """The request for a decision under this id: what a human is shown, where it waits, and what has become of it since.
@@ -575,11 +573,12 @@ class Store(Batches, Granting, Triggering, ABC):
 
     # What takes in and takes away
 
-    def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+    def fork(
+        self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False, by: str | Principal | None = None
+    ) -> Checkpoint:
         """Start a new branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
-        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a text that was
-        # changed on the way cannot get in by it.
-        return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
+        # Loaded from the store, not taken from the caller: a text that was changed on the way cannot get in by a fork.
+        return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun, by=by)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Copy a checkpoint from another store into this one, with its nested runs, as a branch of its own.

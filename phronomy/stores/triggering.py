@@ -41,7 +41,7 @@ class Triggering:
 
         Raises with nothing sent: `CheckpointNotFound` for an unknown run, `NotASender`, `InvalidDecision` for a payload or a
         `by` that does not fit, `NotWaiting` if the run has ended or `early` forbids to keep the event, `TriggerFired` if
-        such an event has arrived before, `TriggerSuperseded` if the wait was over before, and `StoreError` if the run
+        such an event has arrived before, `TriggerSuperseded` if the wait was over before, and `TooManyEvents` if the run
         keeps 100 events already, or they would have more than 1,000,000 characters as JSON.
         """
         return triggering.send_event(

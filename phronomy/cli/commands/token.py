@@ -43,7 +43,7 @@ def issue(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            help="read, decide, grant, audit, start or cancel. By default read. May be given several times.",
+            help="read, decide, grant, audit, start, cancel, operate or send. By default read. May be given several times.",
             metavar="SCOPE",
         ),
     ] = None,

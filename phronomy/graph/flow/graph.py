@@ -24,6 +24,7 @@ from phronomy.graph.flow.node import (
     Node,
     check_function,
     check_options,
+    checked_names,
     fallback_name,
     is_name,
     refuse_unknown,
@@ -40,6 +41,7 @@ from phronomy.observability.drawings.drawing import flow_mermaid, flow_svg
 from phronomy.observability.hooks import Hooks
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
+from phronomy.records.principals import Principal
 from phronomy.runs.finding import lookup
 from phronomy.runs.options import CallOptions, Trust
 from phronomy.runs.runs import Runs
@@ -504,27 +506,39 @@ class Graph(Runs[Deps, State]):
         return state
 
     def fork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        label: str | None = None,
+        rerun: bool = False,
+        by: str | Principal | None = None,
+        update: object = None,
     ) -> Checkpoint:
         """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
         `update` is merged into the state, like the update of a node; the next nodes stay the same. If a node has
         completed in another branch with the same input, its update is used. With `rerun` the node runs again. To roll
-        back, fork an earlier checkpoint. Raises `CheckpointError` if the run has ended at the checkpoint, and
-        `InvalidUpdate`.
+        back, fork an earlier checkpoint. The audit trail says who has forked the run: `by`. Raises `CheckpointError` if
+        the run has ended at the checkpoint, and `InvalidUpdate`.
         """
         if not isinstance(rerun, bool):
             raise ConfigurationError(f"graph {self.name!r}: rerun is True or False, not {type(rerun).__name__}")
         home = self._store_of(checkpoint)
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
         change = None if update is None else partial(self._spec.changed, update, [part.path for part in given.nested])
-        return forking.fork(home, given, label=label, rerun=rerun, change=change)
+        return forking.fork(home, given, label=label, rerun=rerun, by=by, change=change)
 
     async def afork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        label: str | None = None,
+        rerun: bool = False,
+        by: str | Principal | None = None,
+        update: object = None,
     ) -> Checkpoint:
         """The async twin of `fork`."""
-        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
+        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, by=by, update=update)
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
         """Draw the graph as a Mermaid flowchart. With a checkpoint, its place is marked. Raises `CheckpointError`."""
@@ -578,18 +592,6 @@ def _with_tuples(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _stops(graph: str, nodes: Mapping[str, object], before: object, after: object) -> Stops:
     return Stops(
-        before=_checked_names(graph, nodes, "interrupt_before", before),
-        after=_checked_names(graph, nodes, "interrupt_after", after),
+        before=checked_names(graph, nodes, "interrupt_before", before),
+        after=checked_names(graph, nodes, "interrupt_after", after),
     )
-
-
-def _checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
-    if not is_series(names):
-        raise GraphError(
-            f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
-        )
-    kept = tuple(names)
-    for name in kept:
-        if not isinstance(name, str) or name not in nodes:
-            raise GraphError(f"graph {graph!r}: {option} names {quoted_name(name)}; the nodes are {', '.join(nodes)}")
-    return frozenset(kept)

@@ -347,3 +347,16 @@ def _shown_state(given: object, schema: StateSchema) -> object:
         return function(seen(args))
 
     return ask
+
+
+def checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
+    """The names of nodes that an option of a graph lists. Raises `GraphError`."""
+    if not is_series(names):
+        raise GraphError(
+            f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
+        )
+    kept = tuple(names)
+    for name in kept:
+        if not isinstance(name, str) or name not in nodes:
+            raise GraphError(f"graph {graph!r}: {option} names {quoted_name(name)}; the nodes are {', '.join(nodes)}")
+    return frozenset(kept)

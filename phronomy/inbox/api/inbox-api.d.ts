@@ -388,6 +388,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send an event from outside to a run
+         * @description Needs the scope `send`.
+         */
+        post: operations["send_event"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/versions": {
         parameters: {
             query?: never;
@@ -612,11 +632,8 @@ export interface components {
              * Format: date-time
              */
             at: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
-            kind: "approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit";
+            /** Kind */
+            kind: ("approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit") | ("fork" | "restore");
             /** @default null */
             by: components["schemas"]["Person"] | null;
             /** @default null */
@@ -1149,6 +1166,50 @@ export interface components {
             hidden: boolean;
         };
         /**
+         * EventBody
+         * @description An event from outside: its name, and its payload, any JSON value.
+         *
+         *     `early` says what becomes of it if nothing waits for it yet: `first` keeps it if no trigger for such an event was there before,
+         *     `always` keeps it also after that, and `never` refuses it.
+         */
+        EventBody: {
+            /** Name */
+            name: string;
+            /**
+             * Payload
+             * @default null
+             */
+            payload: unknown;
+            /**
+             * Early
+             * @default first
+             * @enum {string}
+             */
+            early: "first" | "always" | "never";
+        };
+        /**
+         * EventView
+         * @description What became of an event: it has `fired` the trigger `pending_id`, or is `kept` until one waits for it.
+         */
+        EventView: {
+            /** Id */
+            id: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "fired" | "kept";
+            /** Run Id */
+            run_id: string;
+            /** Branch Id */
+            branch_id: string;
+            /**
+             * Pending Id
+             * @default null
+             */
+            pending_id: string | null;
+        };
+        /**
          * FieldErrorOf
          * @description A place, as a JSON Pointer (RFC 6901), and what is wrong there.
          */
@@ -1466,7 +1527,7 @@ export interface components {
             /** Tenant */
             tenant: string;
             /** Scopes */
-            scopes: ("read" | "decide" | "grant" | "audit" | "start" | "cancel" | "operate")[];
+            scopes: ("read" | "decide" | "grant" | "audit" | "start" | "cancel" | "operate" | "send")[];
             /** Via */
             via: string;
             /**
@@ -2643,6 +2704,7 @@ export interface operations {
                 newer_than?: number;
                 expires_within?: number;
                 text?: string;
+                triggers?: boolean;
                 order?: "oldest" | "newest";
                 limit?: number;
                 cursor?: string;
@@ -2799,6 +2861,7 @@ export interface operations {
                 newer_than?: number;
                 expires_within?: number;
                 text?: string;
+                triggers?: boolean;
             };
             header?: never;
             path?: never;
@@ -5537,6 +5600,161 @@ export interface operations {
                 };
             };
             /** @description `in-progress`: somebody is working on this at the moment; `refused`: this cannot be done as things are */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    send_event: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EventBody"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventView"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-an-approver`: you may not decide this request; `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `refused`: this cannot be done as things are; `already-decided`: this request is decided; `withdrawn`: this request does not wait any more */
             409: {
                 headers: {
                     [name: string]: unknown;

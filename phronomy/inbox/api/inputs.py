@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from phronomy.records.decisions import Then
 from phronomy.records.grants import MOST_USES, GrantScope
 from phronomy.stores.derived.standing import Way
+from phronomy.stores.derived.triggering import Early
 from phronomy.stores.rows import BranchStatus
 
 LIMIT: Final = 50
@@ -39,7 +40,10 @@ class Taken(BaseModel):
 
 
 class WaitingQuery(Taken):
-    """Which waiting requests are wanted. Ages and times are in seconds."""
+    """Which waiting requests are wanted. Ages and times are in seconds.
+
+    With `triggers`, also those that no person answers: they wait for an event, a time or the end of another run.
+    """
 
     state: Literal["pending", "expired"] | None = None
     tool: _Id | None = None
@@ -54,6 +58,7 @@ class WaitingQuery(Taken):
     newer_than: _Seconds | None = None
     expires_within: _Seconds | None = None
     text: Annotated[str, StringConstraints(max_length=1_000)] | None = None
+    triggers: bool = False
 
 
 class RequestsQuery(WaitingQuery):
@@ -203,6 +208,18 @@ class CancelBody(Taken):
     reason: _Text | None = None
 
 
+class EventBody(Taken):
+    """An event from outside: its name, and its payload, any JSON value.
+
+    `early` says what becomes of it if nothing waits for it yet: `first` keeps it if no trigger for such an event was there before,
+    `always` keeps it also after that, and `never` refuses it.
+    """
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=1_500)]
+    payload: Any = Field(default=None, repr=False)
+    early: Early = "first"
+
+
 class PauseBody(Taken):
     """Why a run is paused, and the digest of the operation as it was shown."""
 
@@ -228,6 +245,10 @@ class RestoreBody(Taken):
     accept_changes: bool = False
 
 
+StepPace: TypeAlias = Literal["step", "into", "over", "out"]
+"""Where the next stop of a step is."""
+
+
 class StepBody(Taken):
     """A step from the breakpoint `request`, and the digest of the operation as it was shown. `pace` says where the next stop is.
 
@@ -237,4 +258,4 @@ class StepBody(Taken):
 
     request: _Id
     digest: _Digest
-    pace: Literal["step", "into", "over", "out"] = "step"
+    pace: StepPace = "step"

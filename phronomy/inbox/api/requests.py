@@ -79,6 +79,7 @@ def _filter(query: inputs.WaitingQuery, *, newest: bool = False) -> WaitingFilte
         mine=query.mine,
         text=query.text,
         newest=newest,
+        triggers=query.triggers,
     )
 
 

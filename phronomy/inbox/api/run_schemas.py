@@ -74,6 +74,16 @@ class OperationsView(Given):
     items: tuple[OperationOf, ...]
 
 
+class EventView(Given):
+    """What became of an event: it has `fired` the trigger `pending_id`, or is `kept` until one waits for it."""
+
+    id: str
+    status: Literal["fired", "kept"]
+    run_id: str
+    branch_id: str
+    pending_id: str | None = None
+
+
 class CallState(Given):
     """A call of the open turn, and how it stands. `tool` is None if the model named a tool that there is none of."""
 

@@ -13,9 +13,11 @@ from starlette.responses import Response
 
 from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError
 from phronomy.inbox.api import inputs, schemas
+from phronomy.inbox.api.decisions import CHANNEL
 from phronomy.inbox.api.requests import BASE, answer, maybe, paged
+from phronomy.inbox.api.run_schemas import EventView
 from phronomy.inbox.cursors import Cursors
-from phronomy.inbox.idempotency import begun_once, body_digest, key_of, scoped
+from phronomy.inbox.idempotency import begun_once, body_digest, key_of, remembered, scoped
 from phronomy.inbox.operating import Started
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
@@ -200,6 +202,28 @@ async def cancel_run(visit: Visit) -> Response:
     return answer(await full(visit, run_id))
 
 
+async def send_event(visit: Visit) -> Response:
+    """Send an event from outside to a run. Nothing is run: whoever drives the run carries on."""
+    visit.inbox.limits.decision(visit.identity)
+    body, run_id = visit.json(inputs.EventBody), visit.params["id"]
+    # The store keeps the key with the event, in one write, and so records it once however often it is sent.
+    key = scoped(visit.identity, "runs/events", key_of(visit), run_id)
+    async with remembered(visit.store, key, body=body_digest(run_id, body.model_dump(mode="json"))):
+        sent = await visit.store.asend_event(
+            run_id, body.name, body.payload, by=visit.identity.principal, channel=CHANNEL, key=key, early=body.early
+        )
+    visit.about += [sent.branch_id, *([sent.pending_id] if sent.pending_id is not None else [])]
+    return answer(
+        EventView(
+            id=sent.id,
+            status=sent.status,
+            run_id=sent.run_id,
+            branch_id=sent.branch_id,
+            pending_id=sent.pending_id,
+        )
+    )
+
+
 def agent_of(visit: Visit, name: str) -> Runs[Any, Any] | None:
     """The agent of this name, if it is one of this process, and of the tenant of whoever asks."""
     return visit.inbox.agent_of(visit.store, name)
@@ -312,5 +336,19 @@ RUNS: Final = (
         body=inputs.CancelBody,
         answer=schemas.RunFull,
         problems=("key-missing", "key-reused", "in-progress", "refused", "invalid"),
+    ),
+    Route(
+        method="POST",
+        path=f"{BASE}/runs/{{id}}/events",
+        handler=send_event,
+        scope="send",
+        acts=True,
+        summary="Send an event from outside to a run",
+        body=inputs.EventBody,
+        answer=EventView,
+        problems=(
+            *("key-missing", "key-reused", "refused", "invalid"),
+            *("not-an-approver", "already-decided", "withdrawn"),
+        ),
     ),
 )

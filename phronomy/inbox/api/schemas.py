@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from phronomy.inbox.auth.identity import Scope
-from phronomy.records.decisions import DecisionKind, OnExpiry, Then, Why
+from phronomy.records.decisions import AuditKind, DecisionKind, OnExpiry, Then, Why
 from phronomy.records.grants import GrantScope
 from phronomy.records.messages import Settlement
 from phronomy.stores.derived.requests import RequestStatus
@@ -290,7 +290,7 @@ class AuditRow(Given):
     """A record of the audit trail. It has no arguments and no results."""
 
     at: datetime
-    kind: DecisionKind
+    kind: AuditKind
     by: Person | None = None
     behalf_of: Person | None = None
     channel: str | None = None

@@ -12,7 +12,7 @@ from phronomy.records.principals import Principal
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-Scope: TypeAlias = Literal["read", "decide", "grant", "audit", "start", "cancel", "operate"]
+Scope: TypeAlias = Literal["read", "decide", "grant", "audit", "start", "cancel", "operate", "send"]
 """What somebody may do in the inbox at all. Whether they may decide a request is judged by its approval, besides."""
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)

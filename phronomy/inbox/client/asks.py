@@ -26,7 +26,7 @@ from phronomy.errors import (
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical
 from phronomy.foundation.quoting import quoted_id
-from phronomy.inbox.api import inputs, schemas
+from phronomy.inbox.api import inputs, run_schemas, schemas
 from phronomy.inbox.problems import TYPES, Problem
 
 M = TypeVar("M", bound=BaseModel)
@@ -178,6 +178,22 @@ def start(agent: str, input: str, *, key: str | None, **options: Any) -> Ask[sch
 def cancellation(run_id: str, *, reason: str | None, key: str | None) -> Ask[schemas.RunFull]:
     """The request that ends a run."""
     return sent(f"/runs/{part(run_id)}/cancel", schemas.RunFull, {"reason": reason}, key=key)
+
+
+def operation(path: str, body: Mapping[str, Any], *, key: str | None) -> Ask[schemas.RunFull]:
+    """The request that does an operation to a run."""
+    return sent(path, schemas.RunFull, body, key=key)
+
+
+def at_checkpoint(
+    shown: run_schemas.CheckpointView, what: Literal["fork", "restore"], terms: Mapping[str, Any], *, key: str | None
+) -> Ask[schemas.RunFull]:
+    """The request that forks a run at a checkpoint, or goes back to it, as it was shown. Raises `Problem`."""
+    offered = next((each for each in shown.operations if each.what == what), None)
+    if offered is None:
+        raise Problem("forbidden", f"You were not offered to {what} at checkpoint {shown.id}.", scope="operate")
+    path = f"/runs/{part(shown.run_id)}/checkpoints/{part(shown.id)}/{what}"
+    return operation(path, {"digest": offered.digest, **terms}, key=key)
 
 
 def error_of(status: int, content: bytes, headers: Mapping[str, str], *, path: str) -> PhronomyError:

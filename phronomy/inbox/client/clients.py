@@ -21,9 +21,9 @@ from phronomy.errors import ConfigurationError
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.client import asks
 from phronomy.inbox.client.asks import AGAIN, Ask, EventLines, InboxEvent, Shown
+from phronomy.inbox.client.runs import AsyncRunMethods, RunMethods
 from phronomy.records.decisions import Then
 from phronomy.records.grants import GrantScope
-from phronomy.stores.rows import BranchStatus
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,7 +33,10 @@ _SILENCE: Final = 45.0
 
 
 class Wanted(TypedDict, total=False):
-    """Which waiting requests are wanted. Ages are in seconds. `mine`: those that you may decide."""
+    """Which waiting requests are wanted. Ages are in seconds. `mine`: those that you may decide.
+
+    `triggers`: also those that no person answers, as they wait for an event, a time or the end of another run.
+    """
 
     state: Literal["pending", "expired"]
     tool: str
@@ -48,6 +51,7 @@ class Wanted(TypedDict, total=False):
     newer_than: float
     expires_within: float
     text: str
+    triggers: bool
 
 
 class _Client:
@@ -107,7 +111,7 @@ class _Client:
         return ask.answer.model_validate_json(response.content)
 
 
-class InboxClient(_Client):
+class InboxClient(RunMethods, _Client):
     """A client of the inbox at `url`, such as `https://example.org/inbox`, with an API token.
 
     A request is sent up to `attempts` times if no answer comes, or if the server asks for patience; the pause before the
@@ -282,40 +286,6 @@ class InboxClient(_Client):
         """Revoke a grant, if it is as it was shown."""
         return self.send(asks.revocation(grant))
 
-    def runs(
-        self,
-        *,
-        thread: str | None = None,
-        agent: str | None = None,
-        status: Collection[BranchStatus] = (),
-        page: int = inputs.LIMIT,
-    ) -> Iterator[schemas.RunRow]:
-        """Runs and their forks, newest first, read `page` at a time."""
-        return self._items(asks.runs(thread=thread, agent=agent, status=status, page=page))
-
-    def run(self, id: str) -> schemas.RunFull:
-        """A run, and how it stands."""
-        return self.send(asks.asked(f"/runs/{asks.part(id)}", schemas.RunFull))
-
-    def timeline(self, run_id: str, *, limit: int = inputs.MOST) -> schemas.TimelineView:
-        """What happened in a run, without anything that was said."""
-        return self.send(asks.asked(f"/runs/{asks.part(run_id)}/timeline", schemas.TimelineView, limit=limit))
-
-    def messages(self, run_id: str, *, before: int | None = None, limit: int = inputs.LIMIT) -> schemas.MessagesView:
-        """A part of the conversation of a run: the last messages, or those before a number."""
-        path = f"/runs/{asks.part(run_id)}/messages"
-        return self.send(asks.asked(path, schemas.MessagesView, before=before, limit=limit))
-
-    def start(
-        self, agent: str, input: str, *, thread: str | None = None, label: str | None = None, key: str | None = None
-    ) -> schemas.RunFull:
-        """Start a run of an agent of the server, and return it as it begins."""
-        return self.send(asks.start(agent, input, thread=thread, label=label, key=key))
-
-    def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
-        """End a run."""
-        return self.send(asks.cancellation(run_id, reason=reason, key=key))
-
     def events(self, *, after: str | None = None) -> Iterator[InboxEvent]:
         """What happens, until you stop: events that say what to look at again. It connects again by itself.
 
@@ -337,7 +307,7 @@ class InboxClient(_Client):
             time.sleep(lines.pause)
 
 
-class AsyncInboxClient(_Client):
+class AsyncInboxClient(AsyncRunMethods, _Client):
     """The twin of `InboxClient` for an event loop: use `async with`, `await` and `async for`."""
 
     def __init__(
@@ -508,42 +478,6 @@ class AsyncInboxClient(_Client):
     async def revoke(self, grant: schemas.GrantView) -> schemas.GrantView:
         """Revoke a grant, if it is as it was shown."""
         return await self.send(asks.revocation(grant))
-
-    def runs(
-        self,
-        *,
-        thread: str | None = None,
-        agent: str | None = None,
-        status: Collection[BranchStatus] = (),
-        page: int = inputs.LIMIT,
-    ) -> AsyncIterator[schemas.RunRow]:
-        """Runs and their forks, newest first, read `page` at a time."""
-        return self._items(asks.runs(thread=thread, agent=agent, status=status, page=page))
-
-    async def run(self, id: str) -> schemas.RunFull:
-        """A run, and how it stands."""
-        return await self.send(asks.asked(f"/runs/{asks.part(id)}", schemas.RunFull))
-
-    async def timeline(self, run_id: str, *, limit: int = inputs.MOST) -> schemas.TimelineView:
-        """What happened in a run, without anything that was said."""
-        return await self.send(asks.asked(f"/runs/{asks.part(run_id)}/timeline", schemas.TimelineView, limit=limit))
-
-    async def messages(
-        self, run_id: str, *, before: int | None = None, limit: int = inputs.LIMIT
-    ) -> schemas.MessagesView:
-        """A part of the conversation of a run: the last messages, or those before a number."""
-        path = f"/runs/{asks.part(run_id)}/messages"
-        return await self.send(asks.asked(path, schemas.MessagesView, before=before, limit=limit))
-
-    async def start(
-        self, agent: str, input: str, *, thread: str | None = None, label: str | None = None, key: str | None = None
-    ) -> schemas.RunFull:
-        """Start a run of an agent of the server, and return it as it begins."""
-        return await self.send(asks.start(agent, input, thread=thread, label=label, key=key))
-
-    async def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
-        """End a run."""
-        return await self.send(asks.cancellation(run_id, reason=reason, key=key))
 
     async def events(self, *, after: str | None = None) -> AsyncIterator[InboxEvent]:
         """What happens, until you stop: events that say what to look at again. It connects again by itself.

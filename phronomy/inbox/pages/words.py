@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 from phronomy.debugger.stepping import LABEL
 from phronomy.foundation.json_text import JsonDict, object_of
-from phronomy.records.decisions import DecisionKind, PendingApproval, Then
+from phronomy.records.decisions import AuditKind, PendingApproval, Then
 from phronomy.records.principals import Principal
 from phronomy.stops.interrupt_points import AFTER
 from phronomy.stores.derived.standing import Way
 
-DECIDED: Final[Mapping[DecisionKind, str]] = {
+DECIDED: Final[Mapping[AuditKind, str]] = {
     "approve": "Approved",
     "reject": "Rejected",
     "respond": "Answered",
@@ -22,8 +22,10 @@ DECIDED: Final[Mapping[DecisionKind, str]] = {
     "expire": "Expired",
     "supersede": "Withdrawn",
     "edit": "Changed the state",
+    "fork": "Forked",
+    "restore": "Went back",
 }
-"""What is said of a decision."""
+"""What is said of a decision, or of another step of the trail."""
 
 THEN: Final[Mapping[Then, str]] = {
     "continue": "The agent is told why, and goes on",

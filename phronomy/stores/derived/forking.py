@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from phronomy.errors import CheckpointError, ConfigurationError
 from phronomy.foundation.ids import findable, new_id
+from phronomy.records.audit import branch_record
 from phronomy.records.calls import path_inside
 from phronomy.records.chain import branch_off
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.principals import Principal, as_principal
 from phronomy.stores import dispatch
-from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of
+from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of, trail_row
 from phronomy.stores.rows import Append, Branch
 
 if TYPE_CHECKING:
@@ -25,15 +28,19 @@ def fork(
     *,
     label: str | None,
     rerun: bool,
+    by: str | Principal | None = None,
     change: Callable[[Checkpoint], Checkpoint] | None = None,
 ) -> Checkpoint:
     """Start a new branch at `checkpoint`, without the decisions after it, and return its first checkpoint.
 
-    `change` turns the checkpoint into the start of the branch. It is called before anything is written.
+    `change` turns the checkpoint into the start of the branch. It is called before anything is written. The audit trail says who has
+    started the branch: `by`. Raises `InvalidDecision` for a `by` that is nobody.
     """
     check_goes_on(checkpoint)
+    who = as_principal(by)
     # Nothing is written before everything is made: a bad label or a change that raises leaves no half branch.
     branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
+    begun = told(store, begun, "fork", checkpoint, who, edited=change is not None)
     # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
     # whoever resumes it takes it.
     store.create(branch, begun, exclusive=False)
@@ -48,6 +55,21 @@ def check_goes_on(checkpoint: Checkpoint) -> None:
         raise CheckpointError(
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
+
+
+def told(
+    store: Store,
+    begun: Append,
+    kind: Literal["fork", "restore"],
+    source: Checkpoint,
+    by: Principal | None,
+    *,
+    edited: bool = False,
+) -> Append:
+    """The first entries of a branch with its line of the audit trail: who has started it, at which checkpoint."""
+    # In the same write, as for a decision: there is never a branch of which the trail does not say who has started it.
+    at = datetime.fromtimestamp(store.clock(), UTC)
+    return replace(begun, audit=(trail_row(branch_record(source, begun.branch_id, kind, by, at, edited=edited)),))
 
 
 def forked(

@@ -51,7 +51,7 @@ PATIENCE: Final = (0.01, 0.5)
 # Small enough that Redis, which does nothing else while a script runs, is soon free again; large enough that the way
 # there does not count.
 BATCH: Final = 500
-"""Lines of the audit trail that are read at a time."""
+"""Lines of the audit trail, and requests, that are read at a time."""
 
 
 class Wanted(TypedDict, total=False):
@@ -65,6 +65,7 @@ class Wanted(TypedDict, total=False):
     risk: str | None
     older_than: float | None
     newer_than: float | None
+    asks_human: bool | None
 
 
 class Kept(TypedDict, total=False):
@@ -188,15 +189,61 @@ def pending_filter(
     )
 
 
-def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
+def pending_page(
+    store: Store, wanted: Wanted, *, newest: bool = False, limit: int | None = None, after: str | None = None
+) -> Page[Waiting]:
     """A page of pending approvals. Raises `StoreError` for a limit or a cursor that is none."""
+    # The ages become times once, here: a page that is asked for later would take another moment as now.
+    found, asks_human = _split(store, wanted, newest=newest)
     # One row more than asked for is read, so that the last page knows that it is the last: a `next` that leads to an
     # empty page is a promise of nothing.
-    place = read_cursor(after, "p", float, int)
-    rows = store.select_pending(replace(wanted, after=place, limit=one_more(limit)))
+    found = replace(found, after=read_cursor(after, "p", float, int), limit=one_more(limit))
+    rows = store.select_pending(found) if asks_human is None else [*_asking(store, found, asks_human)]
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
     return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+
+
+def count_pending(store: Store, wanted: Wanted, *, most: int | None = None) -> int:
+    """The number of pending approvals, up to `most` (None: all)."""
+    found, asks_human = _split(store, wanted)
+    if asks_human is None:
+        count = store.count_pending(found)
+        return count if most is None else min(count, most)
+    return sum(1 for _ in _asking(store, replace(found, limit=most), asks_human))
+
+
+def _split(store: Store, wanted: Wanted, *, newest: bool = False) -> tuple[PendingFilter, bool | None]:
+    """The filter of these values, and the one value that no index of a store knows. Raises `StoreError`."""
+    given: dict[str, Any] = {**wanted}
+    asks_human = given.pop("asks_human", None)
+    if asks_human is not None and not isinstance(asks_human, bool):
+        raise StoreError(f"asks_human is True, False or None, not {quoted(asks_human)}")
+    return pending_filter(store, newest=newest, **given), asks_human
+
+
+def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[PendingRow]:
+    """The rows of the requests that wait for a human, or of those that do not, read a part at a time; `limit` at most."""
+    most, place = wanted.limit, wanted.after
+    size = BATCH if most is None else min(most, BATCH)
+    found = 0
+    while True:
+        rows = store.select_pending(replace(wanted, after=place, limit=size))
+        for row in rows:
+            if _asks_human(row) == asks_human:
+                yield row
+                found += 1
+                if found == most:
+                    return
+        if len(rows) < size:
+            return
+        # Where few rows of the first part were wanted, those that are may stand far behind.
+        place, size = (rows[-1].requested_at, rows[-1].n), min(2 * size, BATCH)
+
+
+def _asks_human(row: PendingRow) -> bool:
+    """Whether a request waits for a human. Only what is a trigger is read for that: a text in a body has its quotes escaped."""
+    return '"trigger":{' not in row.body or Waiting.of(row).approval.asks_human
 
 
 def checkpoint_page(

@@ -20,7 +20,7 @@ from phronomy.records.calls import Arrived, Decided
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.principals import Principal
-from phronomy.records.trigger_errors import NotASender, NotWaiting, TriggerFired, TriggerSuperseded
+from phronomy.records.trigger_errors import NotASender, NotWaiting, TooManyEvents, TriggerFired, TriggerSuperseded
 from phronomy.records.triggers import KeptEvent
 from phronomy.rules.triggers import FIRED
 from phronomy.rules.votes import names
@@ -261,7 +261,10 @@ def _addressed(store: Store, branch: Branch, waiting: list[Waiting], event: Kept
 
 
 def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: Early) -> Append:
-    """The write that keeps an event for a trigger to come. Raises `NotWaiting`, `TriggerFired`, `TriggerSuperseded`, `StoreError`."""
+    """The write that keeps an event for a trigger to come.
+
+    Raises `NotWaiting`, `TriggerFired`, `TriggerSuperseded`, `TooManyEvents`.
+    """
     of = f"event {quoted_name(event.name)} of run {branch.run_id}"
     if early == "never":
         raise NotWaiting(f"nothing waits for {of} now. Nothing was sent", run_id=branch.run_id, event=event.name)
@@ -275,11 +278,11 @@ def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: E
             decision=last,
         )
     if len(mail.kept) >= MOST_KEPT:
-        raise StoreError(
+        raise TooManyEvents(
             f"run {branch.run_id} keeps {MOST_KEPT} events that nothing waits for yet, and no more: {of} was not sent"
         )
     if sum(len(each.model_dump_json()) for each in (*mail.kept, event)) > LARGEST_KEPT:
-        raise StoreError(
+        raise TooManyEvents(
             f"the events that run {branch.run_id} keeps would have more than {LARGEST_KEPT:,} characters as JSON: {of} was not sent."
             " Send what names a large payload, such as its URL"
         )

@@ -141,6 +141,16 @@ class LoadTests(StoreTests):
         assert store.latest("t") == ended.checkpoint
         assert store.head(one.run_id)[1] == one.checkpoint
 
+    def test_the_trail_says_who_has_started_a_branch(self) -> None:
+        """At which checkpoint, and after the branch is deleted as well."""
+        waits = self.clerk(PAY).invoke("Pay").checkpoint
+        fork = self.store.fork(waits.id, by="rita")
+        found = [each for each in self.reopened().audit(run_id=waits.run_id) if each.kind == "fork"]
+        assert [(each.by and each.by.id, each.branch_id, each.checkpoint_id) for each in found] == [
+            ("rita", fork.branch_id, waits.id)
+        ]
+        assert self.store.delete(fork.branch_id, force=True) and [*self.store.audit()] == found
+
     def test_a_log_that_does_not_lead_anywhere_is_told_apart_from_a_missing_one(self) -> None:
         """`CheckpointError`, not what is in it."""
         begin(self.store, "b1", row("c1", body='{"secret'))

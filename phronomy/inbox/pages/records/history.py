@@ -1,5 +1,5 @@
-"""The page of what was decided: by whom, when, on which evidence, newest first; how often each person approves which tool; and the
-trail as a file. The trail is read until a page is full, or enough was looked at.
+"""The page of what was decided, and of the branches that somebody started: by whom, when, on which evidence, newest first; how often
+each person approves which tool; and the trail as a file. The trail is read until a page is full, or enough was looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from phronomy.inbox.api.audit import exported, records_of
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed, begin_of, end_of
 from phronomy.inbox.pages.records.runs import run_path
+from phronomy.inbox.pages.records.versions import checkpoint_path
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.pages.words import DECIDED
@@ -25,7 +26,7 @@ from phronomy.inbox.routes import Route
 from phronomy.inbox.service import named
 from phronomy.inbox.trail import Entry, Place, changed_from, entries_back
 from phronomy.records.audit import AuditRecord
-from phronomy.records.decisions import DecisionKind
+from phronomy.records.decisions import AuditKind
 from phronomy.stores.derived.listing import audit_filter
 from phronomy.stores.native import apart
 from phronomy.stores.rows import AuditFilter
@@ -46,15 +47,15 @@ TOP: Final = 20
 _A_LOOK: Final = 10
 """Records for which it counts to look whether a request stands in the place of one whose values were changed."""
 
-VOTED: Final[Mapping[DecisionKind, str]] = {
+VOTED: Final[Mapping[AuditKind, str]] = {
     "approve": "Voted for",
     "reject": "Voted against",
     "respond": "Voted for an answer",
 }
 """What is said of a vote that others have to follow."""
 
-Kind: TypeAlias = DecisionKind | Literal["edited"]
-"""A kind of decision that is looked for. `"edited"` is to approve other values than those that were shown."""
+Kind: TypeAlias = AuditKind | Literal["edited"]
+"""A kind of record that is looked for. `"edited"` is to approve other values than those that were shown."""
 
 KINDS: Final[Mapping[Kind, str]] = {
     "approve": DECIDED["approve"],
@@ -62,6 +63,8 @@ KINDS: Final[Mapping[Kind, str]] = {
     **{kind: word for kind, word in DECIDED.items() if kind != "approve"},
     "supersede": "Withdrawn by a later run",
     "edit": "Changed the state of a graph",
+    "fork": "Forked a run",
+    "restore": "Went back in a run",
 }
 """What the kinds are called where one of them is chosen."""
 
@@ -117,7 +120,7 @@ class Told:
     """A step as its row shows it, with the paths of the request and of the run that it is about.
 
     `record` is what somebody did, and `last` what it came to. `before_path` leads to the request whose values were changed, if
-    another request was put in its place.
+    another request was put in its place. `from_path` leads to the checkpoint at which a branch was started.
     """
 
     record: AuditRecord
@@ -126,6 +129,7 @@ class Told:
     request_path: str | None
     before_path: str | None
     run_path: str
+    from_path: str | None
     notes: tuple[str, ...]
 
 
@@ -149,6 +153,7 @@ async def told(store: Store, entry: Entry) -> Told:
         "one vote of several": last.vote,
         "checked by a worker": any(each.checked for each in entry.records),
         "by a standing grant": record.grant is not None,
+        "with a changed state": record.kind == "fork" and record.edited,
     }
     changed = ", with changes" if entry.edited or before is not None else ""
     if record.refused:
@@ -165,6 +170,7 @@ async def told(store: Store, entry: Entry) -> Told:
         request_path=path_of(about) if about is not None else None,
         before_path=path_of(before) if before is not None else None,
         run_path=run_path(record.branch_id),
+        from_path=checkpoint_path(record.run_id, record.checkpoint_id) if record.kind in ("fork", "restore") else None,
         notes=tuple(note for note, is_so in notes.items() if is_so),
     )
 

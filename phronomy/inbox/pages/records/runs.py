@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote, urlencode
 
@@ -27,7 +28,7 @@ from phronomy.inbox.pages.words import heading
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.observability.masking import Masking
-from phronomy.observability.timeline import timeline
+from phronomy.observability.timeline import recent
 from phronomy.records.decisions import PendingApproval
 from phronomy.stores.native import apart
 from phronomy.stores.rows import ENDED, Branch
@@ -102,7 +103,8 @@ class RunShown:
     """A run as its row shows it.
 
     `lost` says that its worker has not come back, so that another one will take over. `idle` says that nobody has driven it yet, as
-    a new fork: no worker takes it by itself.
+    a new fork: no worker takes it by itself. `again` says that it has failed in the hands of a worker, and is tried again: a run
+    that failed for whoever began or resumed it is left to them.
     """
 
     branch: Branch
@@ -113,6 +115,7 @@ class RunShown:
     waits: int = 0
     lost: bool = False
     idle: bool = False
+    again: bool = False
 
     @property
     def is_fork(self) -> bool:
@@ -134,6 +137,7 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
         waits=waits,
         lost=left and not idle,
         idle=idle,
+        again=branch.status == "failed" and branch.handed is not None,
     )
 
 
@@ -220,7 +224,7 @@ async def run(visit: Visit) -> Response:
     mask = Masking(agent.spec if agent is not None else None)
     part = said_in(checkpoint, mask, before=query.before, limit=MESSAGES)
     begin, end = part.before or 0, (part.before or 0) + len(part.items)
-    story = await apart(store, timeline, store, branch.id, max_events=ENTRIES)
+    story, more = await apart(store, partial(recent, store, branch.id, most=ENTRIES))
     waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
     # To look what could be done is one more read of the run: for those alone who may do it.
@@ -254,7 +258,7 @@ async def run(visit: Visit) -> Response:
         earlier=f"{run_path(branch.id)}?before={begin}#said" if begin else None,
         later=f"{run_path(branch.id)}#said" if end < part.total else None,
         story=[(each, words) for each in story if (words := told(each)) is not None],
-        dropped=story.dropped,
+        more=more,
     )
 
 
