@@ -270,6 +270,25 @@ def test_an_agent_is_chosen_by_the_message() -> None:
     bot.run_once()
 
 
+def test_its_runs_have_the_scopes_of_the_bot_or_of_the_requester(caplog: pytest.LogCaptureFixture) -> None:
+    """R15: none by default; a function that fails, or gives none that are scopes, begins nothing."""
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    assert isinstance(store, MemoryStore)
+    of: dict[str, Any] = {"rita": ["refund", "read"], "otto": "all"}
+    for scopes, of_rita in ((None, ()), (["read"], ("read",)), (lambda asks: of[asks.id], ("read", "refund"))):
+        bot, _ = bot_of(store, platform, **({} if scopes is None else {"scopes": scopes}))
+        platform.deliver(platform.write(RITA, "Hello").sent)
+        assert store.head(store.branches()[-1].id)[1].scopes == of_rita
+    begun = len(store.branches())
+    platform.deliver(platform.write(OTTO, "Hello").sent)
+    del of["otto"]
+    platform.clock.move(2)
+    bot.run_once()
+    assert len(store.branches()) == begun
+    assert [each.message.rpartition(" ")[2] for each in caplog.records] == ["ConfigurationError", "KeyError"]
+
+
 def test_a_function_that_fails_loses_no_message(caplog: pytest.LogCaptureFixture) -> None:
     platform = MinimalPlatform()
     store = with_people(MemoryStore(clock=platform.clock), platform)
@@ -399,7 +418,16 @@ def test_what_cannot_be_read_in_the_store_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"queue": 0}, {"queue": 1.5}, {"patience": -1}, {"patience": "long"}, {"agent": "x"}]
+    "wrong",
+    [
+        {"queue": 0},
+        {"queue": 1.5},
+        {"patience": -1},
+        {"patience": "long"},
+        {"agent": "x"},
+        {"scopes": "a"},
+        {"scopes": ["a b"]},
+    ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     platform = MinimalPlatform()

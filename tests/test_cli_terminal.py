@@ -597,6 +597,22 @@ def test_in_a_pipe_each_line_is_a_message_and_what_needs_a_human_waits(
     assert refunds() == []
 
 
+@pytest.mark.parametrize("command", [["chat", "--thread", "t1"], ["debug", "Hello"]])
+def test_the_runs_that_begin_have_the_scopes_that_are_given(
+    command: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R15: none without the option."""
+    line = [*command, "--app", "desk:make", "--store", STORE]
+    for scopes in ([], ["invoices:read", "invoices:write"]):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n" if "chat" in command else ""))
+        assert cli.run([*line, *(part for each in scopes for part in ("--scope", each))]) in (cli.DONE, cli.PENDING)
+        with SQLiteStore("runs.db") as store:
+            assert store.head(store.branches()[-1].id)[1].scopes == tuple(scopes)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
+    assert cli.run([*line, "--scope", "two words"]) == cli.FAILED
+    assert "scopes is a list of names" in capsys.readouterr().err
+
+
 def test_in_a_pipe_a_failure_is_an_error_that_says_how_to_go_on(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

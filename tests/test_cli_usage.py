@@ -38,6 +38,7 @@ __all__ = ["place", "said", "told"]  # fixtures
         ("chat --app desk:make --model gpt", cli.MISUSED, "--app and --model exclude each other"),
         ("chat --model gpt --deps desk:make", cli.MISUSED, "--deps goes with an app, and --model talks without one"),
         ("chat --app desk:make --store sqlite:///runs.db --thread=", cli.MISUSED, "--thread names a thread"),
+        ("debug --app desk:make --run run_1 --scope a", cli.MISUSED, "--scope goes with a run that begins"),
         ("show", cli.MISUSED, "ID"),
         ("approve", cli.MISUSED, "ID"),
         ("history", cli.MISUSED, "ID"),
@@ -238,7 +239,8 @@ def test_in_pipes_there_are_no_colours_and_no_line_is_wrapped(place: Path) -> No
 def test_the_help_of_every_command_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     deciding = "--app --deps --store --tenant --by --digest --yes --json --reveal --accept-changes"
     for command, words in {
-        "chat": "--app --deps --store --tenant --thread --model --by --reveal",
+        "chat": "--app --deps --store --tenant --thread --model --scope --by --reveal",
+        "debug": "--run --app --deps --store --tenant --scope --by --reveal --accept-changes",
         "pending": "--app --store --tenant --thread --run --agent --tool --label --risk --older-than --newest --limit --after"
         " --count --json --reveal",
         "show": "--app --store --tenant --json --reveal",

@@ -30,6 +30,7 @@ from phronomy.records.calls import (
     Halted,
     Interrupted,
     Judged,
+    Narrowed,
     Outcome,
     OutputRefused,
     Reminded,
@@ -126,7 +127,7 @@ def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
     seen: dict[str, set[type]] = {name: set() for name in TABLE}
     for name, _, _, outcome in drawn.next_states():
         seen[name].add(type(outcome))
-    whole = {Interrupted, Added, Arrived, Ending, Finished, Halted, Guarded}
+    whole = {Interrupted, Added, Arrived, Narrowed, Ending, Finished, Halted, Guarded}
     legal = {name: set(row) for name, row in TABLE.items()}
     assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == legal
 
@@ -161,7 +162,7 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
     elif (
         legal
         and name.startswith("call ")
-        and not isinstance(outcome, Interrupted | Ending | Halted | Guarded | Arrived)
+        and not isinstance(outcome, Interrupted | Ending | Halted | Guarded | Arrived | Narrowed)
     ):
         legal = type(outcome) in TABLE[name]
     if name == "call answered" and isinstance(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import SYNC, Driver
+from drivers import SYNC, Around, Driver
 from hypothesis import given
 from hypothesis import strategies as st
 from places import Place
@@ -23,8 +23,10 @@ from phronomy import (
     Handoff,
     InvalidDecision,
     MCPServer,
+    ModelError,
     Principal,
     RunBusy,
+    StoreError,
     Tool,
     ToolContext,
     ToolDefinitionError,
@@ -33,6 +35,7 @@ from phronomy import (
 from phronomy.graph import END, START, StateGraph
 from phronomy.mcp.session import Listed
 from phronomy.records.scopes import scopes_at_begin
+from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call
 
 READ, WRITE = "invoices:read", "invoices:write"
@@ -193,6 +196,60 @@ def test_a_decision_that_takes_scopes_is_for_no_other_worker(office: Office) -> 
     ended = office.driver.call(agent, "decide", item.id, Approve(), by="ann")
     assert ended.status == "completed" and office.done == ["pay 5"]
     assert [each.run_id for each in refused] == [waits.run_id]
+
+
+class Dying(Around):
+    """A store as a worker sees it that dies after its first write."""
+
+    wrote = False
+
+    def append(self, change: Append) -> Branch:
+        self.alive()
+        self.wrote = True
+        return super().append(change)
+
+    def release(self, claim: Claim, status: Any = None) -> None:
+        self.alive()
+        super().release(claim, status)
+
+    def alive(self) -> None:
+        if self.wrote:
+            raise StoreError("the worker is gone")
+
+
+@pytest.mark.few(2)
+def test_scopes_that_a_resume_takes_away_stay_away_if_its_worker_dies(office: Office) -> None:
+    """Stored with the decision, in the write that takes the run: whoever recovers the run has no more."""
+    stopped = office.driver.invoke(office.agent(PAY, "paid?"), "Pay 5", scopes=[READ, WRITE])
+    dying = office.agent("never", store=Dying(office.place.open()))
+    with pytest.raises(StoreError):
+        office.driver.resume(dying, stopped.checkpoint.id, approved=True, scopes=[READ])
+    store = office.place.open()
+    branch, head = store.head(stopped.run_id)
+    assert (branch.status, head.scopes, head.messages[-1].role) == ("running", (READ,), "assistant")
+    clock = store.clock
+    store.clock = lambda: clock() + 3600
+    other = office.agent("it was not paid", store=store)
+    [done] = office.driver.call(other, "recover_all")
+    assert done.result.output == "it was not paid" and office.done == [] and office.seen() == ["greet", "look"]
+    assert [each.tool_name for each in office.refused()] == ["pay"]
+
+
+@pytest.mark.few(2)
+def test_scopes_that_were_taken_away_are_not_there_for_the_next_resume(office: Office) -> None:
+    """Also after a failure, and by a recovery: a run has fewer scopes as time goes on, never more. Older checkpoints keep theirs."""
+    stopped = office.driver.invoke(office.agent(PAY, "paid?"), "Pay 5", scopes=[READ, WRITE])
+    with pytest.raises(ModelError):
+        office.driver.resume(office.agent(ModelError("down")), stopped.checkpoint, approved=True, scopes=[READ])
+    agent = office.agent([call("look"), call("pay", {"amount": 6})], "so be it")
+    ended = office.driver.call(agent, "recover", stopped.run_id)
+    assert ended.output == "so be it" and office.done == [f"look with {READ}"] and ended.checkpoint.scopes == (READ,)
+    assert [each.tool_name for each in office.refused()] == ["pay", "pay"]
+    assert office.driver.fork(agent, stopped.checkpoint).scopes == (READ, WRITE)
+    # A run that waits is left as it is: nobody goes on with it.
+    waits = office.driver.invoke(office.agent(PAY, "paid"), "Pay 5", scopes=[READ, WRITE])
+    same = office.driver.call(office.agent("never"), "recover", waits.run_id, scopes=[])
+    assert same.checkpoint == waits.checkpoint
 
 
 @pytest.mark.few(2)

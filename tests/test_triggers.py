@@ -466,22 +466,30 @@ def test_what_cannot_be_sent_changes_nothing(desk: Desk) -> None:
 def test_a_run_keeps_so_many_events(desk: Desk) -> None:
     at = desk.asked(desk.agent(first(), gate=True))
     store = desk.open()
-    for number in range(100):
-        store.send_event(at.run_id, "parcel", number, by=BANK)
-    with pytest.raises(StoreError, match="keeps 100 events"):
-        desk.send(at, name="parcel")
+    most = {"eve": 50, "bank": 25, "mia": 12, "otto": 6, "rita": 3, "uma": 2, "vic": 1}
+    for who, count in most.items():
+        for number in range(count):
+            store.send_event(at.run_id, "parcel", number, by=who)
+        with pytest.raises(StoreError, match=f"{count} of them of {who}"):
+            desk.send(at, name="parcel", by=who)
+    with pytest.raises(StoreError, match="keeps 99 events that nothing waits for yet, 0 of them of zoe"):
+        desk.send(at, name="parcel", by="zoe")
 
 
 def test_the_events_that_a_run_keeps_are_bounded_together(desk: Desk) -> None:
     """They are in each checkpoint of the run, so nobody can make those too large to be read."""
     at = desk.asked(desk.agent(first(), gate=True))
     store = desk.open()
-    for name in ("a", "b"):
-        store.send_event(at.run_id, name, "x" * 450_000, by=BANK)
-    for large in ({"payload": "x" * 100_000}, {"key": "x" * 100_000}, {"name": "x" * 100_000}):
+    with pytest.raises(StoreError, match="those of bank more than are left for others"):
+        store.send_event(at.run_id, "a", "x" * 500_000, by=BANK)
+    for name, who, size in (("a", EVE, 450_000), ("b", BANK, 250_000)):
+        store.send_event(at.run_id, name, "x" * size, by=who)
+        with pytest.raises(StoreError, match=f"those of {who.id} more than are left for others"):
+            store.send_event(at.run_id, name, "x" * size, by=who)
+    for large in ({"payload": "x" * 200_000}, {"key": "x" * 200_000}, {"name": "x" * 200_000}):
         with pytest.raises(StoreError, match="more than 1,000,000 characters"):
-            desk.send(at, **{"name": "c", **large})
-    desk.send(at, name="c")
+            desk.send(at, **{"name": "c", "by": "mia", **large})
+    desk.send(at, name="c", by="mia")
     assert [each.event.name for each in store.head(at.run_id)[1].journal if isinstance(each, Arrived)] == [
         "a",
         "b",
@@ -617,6 +625,21 @@ def test_a_fork_waits_anew(desk: Desk) -> None:
     desk.send(again.branch_id)
     assert desk.carried_out(agent) == ["paid:5:bank"]
     assert len(desk.open().pending(run_id=at.run_id)) == 2
+
+
+def test_a_fork_has_no_event_that_arrived_early(desk: Desk) -> None:
+    """An event fires one trigger, as an approval runs one branch: that of the branch that it was sent to."""
+    agent = desk.agent(first(), gate=True)
+    at = desk.asked(agent)
+    sent = desk.send(at, key="k")
+    stands = desk.driver.call(agent, "checkpoint", at.run_id, label="paid")
+    assert [each.id for each in stands.events] == [sent.id]
+    fork = desk.driver.call(agent, "fork", stands)
+    again = desk.driver.resume(agent, fork, approved=True).checkpoint
+    assert fork.events == () and "paid" in by_name(again)
+    assert desk.driver.resume(agent, stands, approved=True).output == "paid:5:bank"
+    assert desk.send(again.branch_id, 6, key="k").status == "fired"
+    assert desk.carried_out(agent) == ["paid:6:bank"]
 
 
 def test_several_waits_of_one_body(desk: Desk) -> None:

@@ -84,6 +84,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Show the values of redacted arguments.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nobody.")]
 By = Annotated[str | None, typer.Option(help="Who decides. By default your login name.", metavar="NAME")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option("--scope", help="A scope of the runs that begin here. May be given several times.", metavar="NAME"),
+]
 Digest = Annotated[
     str | None,
     typer.Option(

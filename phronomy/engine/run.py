@@ -34,6 +34,7 @@ from phronomy.records.calls import (
     Ending,
     Guarded,
     Judged,
+    Narrowed,
     Outcome,
     Voted,
     Withdrawn,
@@ -108,9 +109,6 @@ class Runner:
         self._around = within.policies if within is not None else ()
         self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
-        # What the run began with, and no more than whoever drives it gives, nor than a run around it has.
-        given = spec.scopes if within is None else within.scopes
-        self.scopes: frozenset[str] = frozenset(base.scopes) if given is None else given.intersection(base.scopes)
         self.ledger = ledger
         self.shared: Shared = ledger.shared
         self.deps = deps
@@ -159,6 +157,9 @@ class Runner:
         if self.root:
             self.shared.breakpoints = spec.breakpoints
         self.state: Checkpoint = state
+        # What the run has, and no more than whoever drives it gives, nor than a run around it has.
+        given = spec.scopes if within is None else within.scopes
+        self.scopes: frozenset[str] = frozenset(state.scopes) if given is None else given.intersection(state.scopes)
         self._look()
         # Refusals bind the whole run, those from before a crash too. They are in the decisions of each chain, and read from there:
         # nothing else would survive a process.
@@ -322,6 +323,11 @@ class Runner:
                 self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:
                 self.shared.end_by(decision)
+
+    def narrow(self) -> None:
+        """Record that whoever drives the run takes scopes away, if so: whoever goes on with it after them has no more."""
+        if not self.scopes.issuperset(self.state.scopes) and self.state.ended is None:
+            self.record(Narrowed(scopes=tuple(sorted(self.scopes))))
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""

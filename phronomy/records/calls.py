@@ -25,6 +25,7 @@ from phronomy.records.decisions import (
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
 from phronomy.records.principals import Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
+from phronomy.records.scopes import Scope
 from phronomy.records.triggers import KeptEvent
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
@@ -322,6 +323,13 @@ class Arrived(Record):
     event: KeptEvent
 
 
+class Narrowed(Record):
+    """Whoever goes on with the run takes scopes away: from here on it has none but these, and never more than it had."""
+
+    type: Literal["narrowed"] = "narrowed"
+    scopes: tuple[Scope, ...]
+
+
 class CallStarted(Record):
     """A call is about to run: the intent, saved before the body is entered."""
 
@@ -502,6 +510,7 @@ Outcome: TypeAlias = (
     | Voted
     | Reminded
     | Arrived
+    | Narrowed
     | CallStarted
     | Withdrawn
     | CallSettled

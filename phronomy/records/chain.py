@@ -91,7 +91,8 @@ def branch_off(
         elif call.waiting:  # its body asks anew
             call = call.evolve(status="ready", waiting=())
         calls.append(call)
-    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
+    # Nor an event that arrived early: it fires one trigger, and that is one of the branch that it was sent to.
+    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt, "events": ()}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
 
 

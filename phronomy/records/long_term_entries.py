@@ -1,5 +1,6 @@
 """What a long-term store keeps: all entries of one principal in one namespace are the text of one small document."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
@@ -78,6 +79,17 @@ class Entries(Record):
         return (*self.written, write)[-KEPT_WRITES:]
 
 
+class Deleted(Record):
+    """What is left of entries that were all deleted: the writes that were made, so that one that is replayed brings nothing back.
+
+    It names nobody. The key of the document has hashes alone, and so have these.
+    """
+
+    version: Literal[1] = 1
+    deleted: Literal[True] = True
+    written: tuple[str, ...] = Field(default=(), max_length=KEPT_WRITES)
+
+
 def entries_key(principal: str, namespace: str) -> str:
     """The key of the document with the entries of this principal in this namespace."""
     return entries_prefix(principal) + id_hash(namespace)
@@ -89,20 +101,28 @@ def entries_prefix(principal: str) -> str:
     return id_hash(principal) + "/"
 
 
-def read_entries(key: str, text: str) -> Entries:
+def read_entries(key: str, text: str) -> Entries | Deleted:
     """The entries in the document of this key. Raises `StoreError` if the row is damaged, or of somebody else."""
-    try:
+    with suppress(ValueError):
         found = Entries.model_validate_json(text)
         if entries_key(found.principal, found.namespace) == key:
             return found
-        raise ValueError("the row of somebody else")
-    except ValueError:
-        failure = StoreError(
-            f"the long-term entries of document {key} cannot be read: the row is damaged, or was written by a later"
-            " release; LongTermStore.delete_all deletes it"
-        )
-    # Outside of the except block: the error above may quote what is in the row.
-    raise failure
+    with suppress(ValueError):
+        return Deleted.model_validate_json(text)
+    # Outside of both: their errors may quote what is in the row.
+    raise StoreError(
+        f"the long-term entries of document {key} cannot be read: the row is damaged, or was written by a later"
+        " release; LongTermStore.delete_all deletes it"
+    )
+
+
+def left_of(key: str, text: str) -> Deleted | None:
+    """What is left of the document of this key when its entries are deleted; None if they were deleted before."""
+    try:
+        found = read_entries(key, text)
+    except StoreError:  # damaged: nobody knows which writes were made
+        return Deleted()
+    return None if isinstance(found, Deleted) else Deleted(written=found.written)
 
 
 def entry(key: str, text: str, *, at: datetime, run_id: str, pending_id: str | None) -> Entry:

@@ -34,6 +34,7 @@ from phronomy.records.calls import (
     Interrupted,
     Judged,
     Judgement,
+    Narrowed,
     Outcome,
     OutputRefused,
     Reminded,
@@ -169,6 +170,8 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             return added(state, outcome, now)
         case Arrived():
             return state.evolve(events=(*state.events, outcome.event))
+        case Narrowed():
+            return state.evolve(scopes=tuple([each for each in state.scopes if each in outcome.scopes]))
         case Halted():
             # Two operators may press stop at once, and the second of them may have read the log before the first wrote. One stop is
             # enough. After an end there is nothing to stop.

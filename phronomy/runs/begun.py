@@ -16,7 +16,9 @@ from phronomy.runs.runs import Runs
 from phronomy.stores import dispatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from phronomy.runs.options import CallOptions
 
 
 def begin_once(
@@ -27,6 +29,7 @@ def begin_once(
     thread_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     requester: str | Principal | None = None,
+    scopes: Iterable[str] | None = None,
 ) -> bool:
     """Begin a run under this id, and leave it to a worker; returns False, with nothing done, if there is one already.
 
@@ -34,7 +37,8 @@ def begin_once(
     """
     if agent.store.branches(run_id=run_id):  # most repetitions come so late; the store refuses the others
         return False
-    spec, deps = agent._for_call({}, None)  # nothing is driven here, so an agent may be async
+    options: CallOptions[Any] = {} if scopes is None else {"scopes": scopes}
+    spec, deps = agent._for_call(options, None)  # nothing is driven here, so an agent may be async
     beginning = Beginning(
         input=input,
         thread_id=thread_id,

@@ -49,6 +49,8 @@ _log = logging.getLogger("phronomy")
 
 def claim(runner: Runner) -> bool:
     """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
+    # Here, so that it is in the same write: a worker that recovers the run must not have the scopes that the caller took away.
+    runner.narrow()
     try:
         # What was decided and the right to act on it are one write. With two, a crash in between would leave a decision that nobody
         # carries out, or a claim with nothing decided (law 3).
@@ -65,6 +67,7 @@ def claim(runner: Runner) -> bool:
 
 async def aclaim(runner: Runner) -> bool:
     """As `claim`."""
+    runner.narrow()
     try:
         return await runner.acommit(seal=runner.dirty)
     except Held:

@@ -264,7 +264,7 @@ class Opening:
 
 def _takes_scopes(spec: Spec, opened: Opened) -> bool:
     """Whether the run has scopes that the caller does not give it."""
-    return spec.scopes is not None and not spec.scopes.issuperset(opened.head.scopes)
+    return spec.scopes is not None and not spec.scopes.issuperset(opened.runner.state.scopes)
 
 
 def _check_seen(head: Checkpoint, seen: Checkpoint) -> None:

@@ -63,14 +63,14 @@ class AgentOptions(TypedDict, total=False):
 
 
 class CallOptions(TypedDict, Generic[Deps], total=False):
-    """The options of one call, such as `invoke` or `resume`. None of them is stored, except for the scopes of a new run.
+    """The options of one call, such as `invoke` or `resume`. None of them is stored, except for the scopes.
 
     `deps` is passed to tools, nodes and instructions. `model`, `settings`, `breakpoints` and the lists of guardrails
     replace the options of the agent for this call. The breakpoints also count in nested runs. With a `hold`, the call
     waits at breakpoints.
 
     `scopes` are those of the run. A new run keeps them; it has none without them, unless its requester has. A call
-    that goes on with a run has at most the scopes that the run keeps, and all of them without this option.
+    that goes on with a run can only take scopes away, for good; without this option the run keeps those that it has.
 
     The other options are for graphs. `interrupt_before` and `interrupt_after` are the nodes before and after which this
     call stops. `update` and `modify_state` are for `resume`, and change the state before the run continues. `update` is

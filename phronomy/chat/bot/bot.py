@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
@@ -33,6 +33,7 @@ from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.principals import Principal
+from phronomy.records.scopes import NEEDED, scopes_in
 from phronomy.runs.begun import begin_once
 from phronomy.runs.runs import Runs
 from phronomy.stores.rows import ENDED
@@ -45,6 +46,9 @@ _log = logging.getLogger("phronomy")
 
 AgentOf: TypeAlias = "Runs[Any, Any] | Callable[[Said], Runs[Any, Any]]"
 """Whose runs are begun: an agent, or a function of a message that returns one."""
+
+ScopesOf: TypeAlias = "Iterable[str] | Callable[[Principal], Iterable[str]]"
+"""The scopes of the runs: their names, or a function of the requester that returns them."""
 
 _OWNED: Final = 60.0
 """Seconds for which a process owns what it says. No channel may wait that long for its platform."""
@@ -77,7 +81,8 @@ class ChatBot(Background):
     approvals knows. Nobody else begins anything, unless `guests` says so: then the alias is the id of the requester.
 
     What a run asks for is posted into its thread, if the approvals have no `route`. `queue` is how many messages may wait in a thread.
-    `patience` is how many seconds a run has to have failed before people are told: a worker tries it again meanwhile.
+    `patience` is how many seconds a run has to have failed before people are told: a worker tries it again meanwhile. `scopes` are
+    those of the runs, or a function of the requester that returns them; by default there are none.
 
     Have one process or several talk: `start()`, `run`, or `run_once`. Raises `ConfigurationError`.
     """
@@ -90,6 +95,7 @@ class ChatBot(Background):
         guests: bool = False,
         queue: int = 20,
         patience: float = 20.0,
+        scopes: ScopesOf = (),
     ) -> None:
         if not isinstance(approvals, ChatApprovals):
             raise ConfigurationError("a bot belongs to a ChatApprovals, which takes the messages")
@@ -99,6 +105,8 @@ class ChatBot(Background):
             raise ConfigurationError(f"queue is a whole number from 1, not {quoted(queue)}")
         if not is_number(patience) or patience < 0:
             raise ConfigurationError(f"patience is a number of seconds, not {quoted(patience)}")
+        if not callable(scopes) and (scopes := scopes_in(scopes)) is None:  # type: ignore[assignment]
+            raise ConfigurationError(f"scopes is {NEEDED}, or a function of the requester that returns them")
         self._channels: dict[str, TalkingChannel] = {
             name: channel for name, channel in approvals.channels.items() if _talks(channel)
         }
@@ -110,6 +118,7 @@ class ChatBot(Background):
         self._guests = guests
         self._most = queue
         self._patience = patience
+        self._scopes = scopes
         self._messages = Messages(self._store)
         self._posts = approvals.posts
         if isinstance(agent, Runs):
@@ -235,12 +244,14 @@ class ChatBot(Background):
         try:
             agent = self._agent if isinstance(self._agent, Runs) else self._agent(_said(message))
             self._check(agent)
+            asks = message.requester
             begin_once(
                 agent,
                 message.text,
                 run_id=message.run_id,
                 thread_id=message.thread_id,
-                requester=message.requester,
+                requester=asks,
+                scopes=self._scopes(asks) if callable(self._scopes) else self._scopes,
             )
         except ThreadBusy:
             return self._store.clock() + _LOOK

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from phronomy.cli.commands.asking import ask_answer, or_as_json
 from phronomy.cli.commands.decide import Request, report_vote, settle, voted_on
 from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.commands.recover import carry_on
-from phronomy.cli.options import By, Here, Reveal, command
+from phronomy.cli.options import By, Here, Reveal, Scopes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, show_tail
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained, login_name, who_decided
@@ -60,6 +60,7 @@ class Chat:
     mask: Mask
     thread_id: str
     by: str
+    scopes: Sequence[str]
     again: str
 
     def run(self) -> int:
@@ -149,7 +150,8 @@ class Chat:
     def _said(self, text: str) -> Result[object] | None:
         """Sends a message, and gives the result of the run."""
         try:
-            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id, requester=self.by))
+            begun: dict[str, Any] = {"thread_id": self.thread_id, "requester": self.by, "scopes": self.scopes}
+            return self._going(lambda hear: drive(self.place, text, hear, **begun))
         except ThreadBusy:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
@@ -244,6 +246,7 @@ def chat(
     model: Annotated[
         str | None, typer.Option(help="Talk to this model, without tools and without an app.", metavar="NAME")
     ] = None,
+    scope: Scopes = None,
     by: By = None,
     reveal: Reveal = False,
 ) -> int:
@@ -264,6 +267,7 @@ def chat(
         agent = Agent(name="chat", model=model)
     with open_place(screen, here, makes=True, agent=agent) as place:
         thread_id = clean(thread) if thread else new_name("chat")
+        given += [f"--scope {shlex.quote(each)}" for each in scope or ()]
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
         if place.worker.spec.flow is not None and not takes_value(place.worker.spec):
             raise WrongUsage(
@@ -271,5 +275,13 @@ def chat(
                 " pending, show, approve, reject, respond and edit"
             )
         mask = Mask(place.agent, reveal=reveal)
-        by = by or login_name()
-        return Chat(screen=screen, place=place, mask=mask, thread_id=thread_id, by=by, again=again).run()
+        sitting = Chat(
+            screen=screen,
+            place=place,
+            mask=mask,
+            thread_id=thread_id,
+            by=by or login_name(),
+            scopes=scope or (),
+            again=again,
+        )
+        return sitting.run()

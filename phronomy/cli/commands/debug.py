@@ -17,7 +17,7 @@ import typer
 
 from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.graphs import heading
-from phronomy.cli.options import Accept, By, Here, Reveal, command
+from phronomy.cli.options import Accept, By, Here, Reveal, Scopes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
 from phronomy.cli.votes import rows_of
@@ -32,6 +32,7 @@ from phronomy.foundation.quoting import HIDDEN
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
+from phronomy.runs.options import CallOptions
 from phronomy.stops.breakpoints import Breakpoint, BreakpointHit
 from phronomy.stores.memory import MemoryStore
 
@@ -64,6 +65,7 @@ def debug(
         str | None, typer.Option(help="Go on with this run: a run, branch, checkpoint or pending id.", metavar="ID")
     ] = None,
     here: Here,
+    scope: Scopes = None,
     by: By = None,
     reveal: Reveal = False,
     accept_changes: Accept = False,
@@ -75,8 +77,13 @@ def debug(
     """
     if input is not None and run is not None:
         raise WrongUsage("INPUT begins a run, and --run goes on with one: give one of them")
+    if scope and run is not None:
+        raise WrongUsage("--scope goes with a run that begins: one that --run goes on with has its own")
     with open_place(screen, here, makes=run is None) as place:
-        debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, deps=place.deps)
+        options: CallOptions[object] = {"deps": place.deps}
+        if scope:
+            options["scopes"] = scope
+        debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, **options)
         session = Session(screen, place, Mask(place.agent, reveal=reveal), debugger)
         return session.run(input, run)
 

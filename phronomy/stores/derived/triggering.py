@@ -39,7 +39,7 @@ Early: TypeAlias = Literal["first", "always", "never"]
 """What becomes of an event that no trigger waits for: it is kept if none of its name has been there yet, or always, or never."""
 
 MOST_KEPT: Final = 100
-"""Events that a run keeps for triggers to come: they are in each of its checkpoints."""
+"""Events that a run keeps for triggers to come: they are in each of its checkpoints. One sender has half of the places at most."""
 
 LARGEST_KEPT: Final = 1_000_000
 """Characters that these events have as JSON, all together."""
@@ -277,15 +277,7 @@ def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: E
             pending_id=last.pending_id,
             decision=last,
         )
-    if len(mail.kept) >= MOST_KEPT:
-        raise TooManyEvents(
-            f"run {branch.run_id} keeps {MOST_KEPT} events that nothing waits for yet, and no more: {of} was not sent"
-        )
-    if sum(len(each.model_dump_json()) for each in (*mail.kept, event)) > LARGEST_KEPT:
-        raise TooManyEvents(
-            f"the events that run {branch.run_id} keeps would have more than {LARGEST_KEPT:,} characters as JSON: {of} was not sent."
-            " Send what names a large payload, such as its URL"
-        )
+    _check_room(branch, mail, event, of)
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
@@ -293,6 +285,24 @@ def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: E
         hands_over=False,
         entries=(journal_entry(Arrived(event=event), ""),),
     )
+
+
+def _check_room(branch: Branch, mail: _Mail, event: KeptEvent, of: str) -> None:
+    """Refuse an event if the run keeps no more, or no more of its sender. Raises `TooManyEvents`."""
+    # Who may send an event is known once something waits for it, so strangers come here too. Nobody has more than is left for others.
+    own = [event, *(each for each in mail.kept if each.by.id == event.by.id)]
+    every = [event, *mail.kept]
+    if len(every) + len(own) > MOST_KEPT:
+        raise TooManyEvents(
+            f"run {branch.run_id} keeps {len(mail.kept)} events that nothing waits for yet, {len(own) - 1} of them of"
+            f" {quoted_id(event.by.id)}, and no sender has more of the {MOST_KEPT} places than are left for others: {of} was not sent"
+        )
+    if sum(len(each.model_dump_json()) for each in (*every, *own)) > LARGEST_KEPT:
+        raise TooManyEvents(
+            f"the events that run {branch.run_id} keeps would have more than {LARGEST_KEPT:,} characters as JSON, or those of"
+            f" {quoted_id(event.by.id)} more than are left for others: {of} was not sent. Send what names a large payload, such as its"
+            " URL"
+        )
 
 
 def _receipt(branch: Branch, id: str, pending_id: str | None) -> EventSent:
