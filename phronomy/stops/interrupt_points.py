@@ -14,6 +14,9 @@ AFTER: Final = "after"
 """The source of an interrupt point, as a tool, and the first part of the ids of its calls."""
 
 
+_NONE: Final = JsonText("{}")
+
+
 class LeanTool(Tool):
     """A tool whose arguments are left out where they say nothing: most calls of a graph's give none."""
 
@@ -28,6 +31,8 @@ class LeanTool(Tool):
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. Raises `InvalidArguments`."""
+        if arguments == _NONE:
+            return _NONE  # every argument has a default, which says nothing: most calls of a graph are read so, several times
         whole, given = plain_object(super().read(arguments)), plain_object(arguments or "{}")
         return canonical({name: value for name, value in whole.items() if name in given})
 
