@@ -294,6 +294,8 @@ async def whole(work: Awaitable[T]) -> T:
                 raise
             cancelled = error
         except BaseException:
+            if not task.done():  # it is closed with its loop: nobody waits any more
+                raise
             break
     if cancelled is not None:
         task.exception()
