@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from phronomy.foundation.json_text import JsonText, JsonValue, canonical, plain_object
@@ -58,3 +59,9 @@ class InterruptPoint(LeanTool):
     def check_response(self, content: JsonValue) -> None:
         """Refuse a result: it asks whether to go on, and nothing else. Raises `InvalidArguments`."""
         raise InvalidArguments(f"It waits after node {self.name}, which is through: approve it to go on, or reject it.")
+
+
+@lru_cache(maxsize=1024)
+def interrupt_point(node: str) -> InterruptPoint:
+    """The interrupt point behind a node, made once: a tool takes long to check, and is fixed once it is built."""
+    return InterruptPoint(node)
