@@ -25,6 +25,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     RootModel,
+    create_model,
     field_serializer,
     field_validator,
     model_validator,
@@ -777,3 +778,39 @@ def test_what_was_reduced_remembers_its_parts() -> None:
     assert isinstance(values, ObjectText)
     assert ObjectText.read(values) is values
     assert PLAN.reduce(values, []) == values
+
+
+def test_states_that_look_alike_keep_what_each_of_them_says() -> None:
+    """Channels of plain types are prepared once for all states of a name: what tells two of them apart must be in the key."""
+    defaults = (0, 0.0, -0.0, False, 1, 1.0, True, "", "0", "None", None)
+    kinds = (int, float, bool, str, list[int], list[float], dict[str, int], dict[str, float], int | str, str | int)
+    for _ in range(2):
+        for kind in kinds:
+            channel = StateSchema(create_model("Alike", x=(kind, ...)), name="alike").channels["x"]
+            assert (
+                channel.required
+                and channel.form.schema
+                == StateSchema(create_model("Other", x=(kind, ...)), name="other").channels["x"].form.schema
+            )
+        for default in defaults:
+            kind = type(default)
+            channel = StateSchema(create_model("Alike", x=(kind, default)), name="alike").channels["x"]
+            assert channel.start == canonical(default) and repr(channel.read(channel.start)) == repr(default)
+
+
+def test_a_default_that_is_changed_after_a_graph_was_built_counts_for_the_next() -> None:
+    kept: list[int] = []
+    for wanted in ("[]", "[1]"):
+        state = create_model("Kept", x=(list[int], kept))
+        assert StateSchema(state, name="kept").initial() == f'{{"x":{wanted}}}'
+        kept.append(1)
+
+
+def test_a_plain_channel_that_is_refused_is_refused_each_time() -> None:
+    state = create_model("Wrong", x=(float, float("inf")))
+    told = []
+    for name in ("first", "second", "second"):
+        with pytest.raises(GraphError) as refused:
+            StateSchema(state, name=name)
+        told.append(str(refused.value).partition(":")[0])
+    assert told == ["graph first", "graph second", "graph second"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import queue
 import sys
 import threading
@@ -181,16 +182,84 @@ async def apause(heard: asyncio.Event, also: asyncio.Event | None, seconds: floa
 
 
 def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
-    """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit."""
+    """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit.
 
-    def body() -> None:
+    `deliver` is called there with the result, or the error, and must not block.
+    """
+    _THREADS.do(partial(copy_context().run, _done, work), deliver)
+
+
+def _done(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
+
+
+_LINGERS: Final = 10.0
+"""Seconds for which a thread whose work is done waits for more. It costs nothing meanwhile, and a run goes on within them, mostly."""
+
+
+class _Threads:
+    """Daemon threads that do one piece of work after another: to start one costs three times what it costs to hand work to one.
+
+    Work never waits for other work: where no thread is idle, another one is started. So one that hangs holds up nobody.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[_Hand] = []
+        self._pid = os.getpid()
+
+    def do(self, work: Callable[[], T], deliver: Callable[[T], None]) -> None:
+        """Have the work done, and its result delivered, in a thread that is idle, or in a new one."""
+        if self._pid != os.getpid():  # a forked child has none of its parent's threads
+            self._idle, self._pid = [], os.getpid()
         try:
-            item: tuple[T | None, BaseException | None] = (work(), None)
-        except BaseException as error:
-            item = (None, error)
-        deliver(item)
+            hand = self._idle.pop()  # the last that came: those that are too many are idle long enough to end
+        except IndexError:
+            hand = _Hand(self._idle)
+        hand.take(work, deliver)
 
-    threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
+
+class _Hand:
+    """One such thread. It stands in the list while it is idle, and ends once nobody has taken it from there for long enough."""
+
+    def __init__(self, idle: list[_Hand]) -> None:
+        self._idle = idle
+        self._box: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._started = False
+
+    def take(self, work: Callable[[], T], deliver: Callable[[T], None]) -> None:
+        """Do this next. Nothing else must be left to do."""
+        self._thread.name = "phronomy-call"
+        self._box.put((work, deliver))
+        if not self._started:
+            self._started = True
+            self._thread.start()
+
+    def _live(self) -> None:
+        while True:
+            try:
+                work, deliver = self._box.get(timeout=_LINGERS)
+            except queue.Empty:
+                with suppress(ValueError):  # it has been taken from the list this moment: the work is coming
+                    self._idle.remove(self)
+                    return
+                continue
+            result = work()
+            self._thread.name = "phronomy-idle"
+            # Before the result is delivered, so that whoever waits for it, and goes on with more work, finds this thread.
+            self._idle.append(self)
+            try:
+                deliver(result)
+            except BaseException as error:  # as if the thread ended by it; but somebody may have handed it work by now
+                told = (type(error), error, error.__traceback__, self._thread)
+                threading.excepthook(threading.ExceptHookArgs(told))
+            del work, deliver, result  # or what they hold would last as long as nothing follows
+
+
+_THREADS: Final = _Threads()
 
 
 def take_from(box: queue.SimpleQueue[T], timeout: float | None) -> T:
@@ -225,6 +294,8 @@ async def whole(work: Awaitable[T]) -> T:
                 raise
             cancelled = error
         except BaseException:
+            if not task.done():  # it is closed with its loop: nobody waits any more
+                raise
             break
     if cancelled is not None:
         task.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from phronomy.foundation.json_text import JsonText, JsonValue, canonical, plain_object
@@ -12,6 +13,9 @@ from phronomy.tools.tool import Tool
 
 AFTER: Final = "after"
 """The source of an interrupt point, as a tool, and the first part of the ids of its calls."""
+
+
+_NONE: Final = JsonText("{}")
 
 
 class LeanTool(Tool):
@@ -28,6 +32,8 @@ class LeanTool(Tool):
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. Raises `InvalidArguments`."""
+        if arguments == _NONE:
+            return _NONE  # every argument has a default, which says nothing: most calls of a graph are read so, several times
         whole, given = plain_object(super().read(arguments)), plain_object(arguments or "{}")
         return canonical({name: value for name, value in whole.items() if name in given})
 
@@ -53,3 +59,9 @@ class InterruptPoint(LeanTool):
     def check_response(self, content: JsonValue) -> None:
         """Refuse a result: it asks whether to go on, and nothing else. Raises `InvalidArguments`."""
         raise InvalidArguments(f"It waits after node {self.name}, which is through: approve it to go on, or reject it.")
+
+
+@lru_cache(maxsize=1024)
+def interrupt_point(node: str) -> InterruptPoint:
+    """The interrupt point behind a node, made once: a tool takes long to check, and is fixed once it is built."""
+    return InterruptPoint(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import whole
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="Store")
+
+_FOR_TASK: Final[ContextVar[bool]] = ContextVar("phronomy_for_task", default=False)
 
 _PRIMITIVES: Final = ("append", "release", "lineage")
 
@@ -57,9 +60,19 @@ async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwarg
     """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
     if not store.blocking:
         return method(*args, **kwargs)
+    before = _FOR_TASK.set(True)
+    try:
+        work = asyncio.ensure_future(asyncio.to_thread(method, *args, **kwargs))
+    finally:
+        _FOR_TASK.reset(before)
     # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
     # nobody's: so the cancellation waits until the outcome is known.
-    return await whole(asyncio.to_thread(method, *args, **kwargs))
+    return await whole(work)
+
+
+def is_for_task() -> bool:
+    """Whether this thread calls a store for a task, beside which others may write at the same time."""
+    return _FOR_TASK.get()
 
 
 def on_loop(store: Store) -> AsyncPrimitives:

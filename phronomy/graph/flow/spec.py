@@ -46,7 +46,7 @@ from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import Limits
 from phronomy.rules.table import GRAPHS, phase
 from phronomy.stops.breakpoints import Breakpoint
-from phronomy.stops.interrupt_points import InterruptPoint
+from phronomy.stops.interrupt_points import interrupt_point
 from phronomy.tools.tool import Tool
 
 Modify = Callable[[tuple[str, ...], Any], Any]
@@ -158,9 +158,9 @@ class GraphSpec:
         """The node that a call runs, the fallback that it has reached, or the interrupt point that it is."""
         if call.name.startswith(AFTER):
             if call.name == HALT:
-                return InterruptPoint("operator")
+                return interrupt_point("operator")
             node = call.name.removeprefix(AFTER)
-            return InterruptPoint(node) if node in self.nodes else None
+            return interrupt_point(node) if node in self.nodes else None
         asked = self.nodes.get(call.name)
         found: Tool | None = asked
         if asked is not None and call.fallback:
@@ -545,7 +545,7 @@ def _with_interrupt_points(state: Checkpoint) -> Checkpoint:
 
 def _halted(state: Checkpoint, outcome: Halted) -> Checkpoint:
     """The state with a gate that nothing gets past which has not begun."""
-    tool = InterruptPoint("operator").identity(state.path)
+    tool = interrupt_point("operator").identity(state.path)
     args = canonical({} if outcome.reason is None else {"reason": outcome.reason})
     number = sum(call.name == HALT for call in state.calls)
     gate = Call(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import typing
 from collections.abc import Sequence
+from math import isfinite
 from typing import Annotated, Any, Final, NotRequired, Required, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
@@ -18,7 +21,7 @@ from phronomy.foundation.json_text import JsonError, canonical
 from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
 from phronomy.graph.state.registry import SLOT
 from phronomy.graph.state.values import NotStorable, cleaned, exact, found_at, lost, slotted
-from phronomy.tools.arguments import Form, Owner, Parameter, brief
+from phronomy.tools.arguments import Form, Owner, Parameter, brief, is_exact
 
 _NOTHING: Final = inspect.Parameter.empty
 
@@ -189,9 +192,8 @@ def _channel(
     hint = slotted(hint, SLOT)
     if rest:
         hint = Annotated[(hint, *rest)]
-    owner = Owner(where, "channel", GraphError, "be stored")
-    form = Form(owner, (Parameter(name, hint, default),), config)
-    form.check()
+    literal = None if config or not _is_plain(hint) else _literal_of(default)
+    form = _form(where, name, hint, default, config) if literal is None else _plain_form(where, name, hint, literal)
     if default is not _NOTHING:
         start: str | None = canonical(form.dump(form.load("{}"))[name])
     elif reducer.name in ("append", "merge"):
@@ -201,6 +203,39 @@ def _channel(
         if start is not None:
             start = _start(form, name, start)
     return Channel(name, hint, reducer, form, start, required and start is None, isinstance(default, FieldInfo))
+
+
+def _form(where: str, name: str, hint: object, default: object, config: ConfigDict) -> Form:
+    """The form of a channel, checked. Raises `GraphError`."""
+    form = Form(Owner(where, "channel", GraphError, "be stored"), (Parameter(name, hint, default),), config)
+    form.check()
+    return form
+
+
+@functools.lru_cache(maxsize=1024, typed=True)
+def _plain_form(where: str, name: str, hint: object, literal: str) -> Form:
+    """As `_form`, made once: it takes a millisecond, and a graph may be built anew for each request."""
+    return _form(where, name, hint, ast.literal_eval(literal) if literal else _NOTHING, ConfigDict())
+
+
+def _is_plain(hint: object) -> bool:
+    """Whether the type means the same wherever it stands: one that JSON holds as it is, a list of such, or a dict of such by name.
+
+    A union does not: equal ones may have their parts in different orders.
+    """
+    if get_origin(hint) is dict:
+        key, value = get_args(hint)
+        return key is str and _is_plain(value)
+    return is_exact(hint) or (get_origin(hint) is list and _is_plain(get_args(hint)[0]))
+
+
+def _literal_of(default: object) -> str | None:
+    """The Python text of a default that such a type has: empty if there is none, None if the default is not plain."""
+    if default is _NOTHING:
+        return ""
+    if type(default) in (list, dict):
+        return None if default else repr(default)
+    return repr(default) if is_exact(type(default)) and not (type(default) is float and not isfinite(default)) else None
 
 
 def _start(form: Form, name: str, text: str) -> str | None:

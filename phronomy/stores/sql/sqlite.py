@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sqlite3
 import threading
@@ -10,15 +11,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.stores.alone import Alone
+from phronomy.stores.base import AsyncPrimitives
+from phronomy.stores.native import is_for_task
 from phronomy.stores.sql import statements
+from phronomy.stores.sql.group_commit import GroupCommit, Outcome
 from phronomy.stores.sql.schema import missing
-from phronomy.stores.sql.store import SQLStore, Steps, done
+from phronomy.stores.sql.store import Native, SQLStore, Steps, done
 
 T = TypeVar("T")
 
@@ -72,12 +76,18 @@ class SQLiteStore(SQLStore):
             raise StoreError(f"the path of a SQLite store is text or a path, not {type(path).__name__}")
         # Opened here and not at the first call: a path that cannot be opened is found out where it was written.
         self._file = _File(_checked_path(os.fspath(path)), timeout, synchronous)
+        self._group = GroupCommit(self._file)
 
     def __repr__(self) -> str:
         tenant = f", tenant={self.tenant!r}" if self.tenant else ""
         return f"SQLiteStore({self._file.path!r}{tenant})"
 
+    @property
+    def native(self) -> AsyncPrimitives | None:
+        return Native(self, self._group)
+
     def close(self) -> None:
+        self._group.settle()
         self._file.alone(self._file.close)
 
     @property
@@ -85,6 +95,9 @@ class SQLiteStore(SQLStore):
         return f"{self._file.path}: the file"
 
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+        # In the middle of another call nobody waits for a thread that waits for this one: the file refuses it.
+        if is_for_task() and not self._file.alone.inside:
+            return self._group.write_in_thread(work)
         return self._file.write(work)
 
     def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
@@ -134,6 +147,44 @@ class _File:
 
     def write(self, work: Callable[[], Steps[T]]) -> T:
         """Run the steps in one transaction, and return their result. All of it is written, or nothing."""
+        return self._transaction(lambda db: done(work(), _Open(db)))
+
+    def write_each(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+        """Run the steps of each in one transaction, and return what came of each: one that is refused leaves nothing behind.
+
+        Raises the fault for which the whole is undone, and which may be that of one write in it.
+        """
+        begun = False
+
+        def each(db: sqlite3.Connection) -> list[Outcome]:
+            nonlocal begun
+            begun = True
+            return [self._within(db, work) for work in works]
+
+        try:
+            return self._transaction(each)
+        except Exception as error:
+            if begun:
+                raise
+            # The file is away, or somebody else keeps it: so it is for each, and nobody waits for that once more.
+            return [(None, _told_anew(error)) for _ in works]
+
+    def _within(self, db: sqlite3.Connection, work: Callable[[], Steps[Any]]) -> Outcome:
+        """Run the steps as a part of a transaction, which goes on if they are refused."""
+        db.execute("SAVEPOINT one")
+        try:
+            outcome: Outcome = done(work(), _Open(db)), None
+        except Exception as error:
+            faulty = isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.IntegrityError)
+            if faulty or not db.in_transaction:
+                raise
+            db.execute("ROLLBACK TO one")
+            outcome = None, self._explained(error)
+        db.execute("RELEASE one")
+        return outcome
+
+    def _transaction(self, body: Callable[[sqlite3.Connection], T]) -> T:
+        """Run the body in one transaction, and return its result. All of it is written, or nothing."""
 
         def transaction() -> T:
             db = self.ready()
@@ -143,7 +194,7 @@ class _File:
                 # Inside the transaction. Before it, the file could be replaced between the look and the lock, and the
                 # decision would be written into a file that has no name any more.
                 self._check()
-                answer = done(work(), _Open(db))
+                answer = body(db)
                 self._run(db, "COMMIT")
             # Ctrl-C as well: a transaction that is left open would keep every other process out until this one ends.
             except BaseException as error:
@@ -311,6 +362,13 @@ class _File:
         """The log and its index. SQLite makes them with the first connection, and takes them away with the last."""
         return tuple(f"{os.path.realpath(self.path)}{end}" for end in ("-wal", "-shm"))
 
+    def _explained(self, error: Exception) -> Exception:
+        """The error that `_explain` raises."""
+        try:
+            self._explain(error)
+        except Exception as told:
+            return told
+
     def _explain(self, error: BaseException) -> NoReturn:
         """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
         if isinstance(error, sqlite3.Error):
@@ -328,6 +386,13 @@ class _File:
         if isinstance(error, OverflowError):
             raise StoreError(f"{self.path}: {error}") from error
         raise error
+
+
+def _told_anew(error: Exception) -> Exception:
+    """Another error that says the same: each task raises one of its own, or they would add to one traceback."""
+    again = copy.copy(error)
+    again.__cause__, again.__suppress_context__ = error.__cause__, True
+    return again
 
 
 def is_store(path: Path) -> bool:

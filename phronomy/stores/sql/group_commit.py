@@ -1,0 +1,169 @@
+"""Group commit: what the tasks of event loops write to a SQLite file at the same time is written in one transaction, by one thread.
+
+A commit waits for the disk, and a thread that is woken for each write costs as much as the write. So a thread takes all that has come
+meanwhile: it commits the writes together, then reads, and tells each loop once. Every write is in a savepoint of its own: one that is
+refused undoes nothing of its neighbours, and nobody is answered before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from phronomy.concurrency.workers import spawn, whole
+from phronomy.stores.sql import statements
+from phronomy.stores.sql.store import Steps
+
+T = TypeVar("T")
+
+Outcome: TypeAlias = tuple[Any, BaseException | None]
+"""What came of something that was asked for: its result, or its error."""
+
+_MOST: Final = 64
+"""How many are answered at once: threads and other processes, which wait meanwhile, are to have their turn after some milliseconds."""
+
+
+class File(Protocol):
+    """A SQLite file, whose transactions are made in the calling thread."""
+
+    def write(self, work: Callable[[], Steps[T]]) -> T:
+        """Run the steps in one transaction."""
+        ...
+
+    def write_each(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+        """Run the steps of each in one transaction, and return what came of each. Raises the fault for which the whole is undone."""
+        ...
+
+    def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A write, or a read, that a task waits for, or a thread: that has no loop."""
+
+    loop: asyncio.AbstractEventLoop | None
+    answer: asyncio.Future[Any] | Future[Any]
+    write: Callable[[], Steps[Any]] | None = None
+    read: tuple[str, statements.Values] = field(default=("", ()))
+
+
+class GroupCommit:
+    """Writes and reads of tasks for one file. A thread serves them for as long as there are any."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin anew. A forked child has none of the threads and tasks of its parent, and one of them may have held a lock."""
+        self._changed = threading.Condition()
+        self._asked: deque[_Asked] = deque()
+        self._serving = False
+        self._server = 0
+        self._pid = os.getpid()
+
+    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        """As `SQLStore._write`. A cancellation is raised once the outcome is known."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._ask(_Asked(loop, answer, write=work))
+        return await whole(answer)
+
+    def write_in_thread(self, work: Callable[[], Steps[T]]) -> T:
+        """As `write`, for a thread that works for a task."""
+        answer: Future[T] = Future()
+        self._ask(_Asked(None, answer, write=work))
+        return answer.result()
+
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """As `SQLStore._read`."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[statements.Row]] = loop.create_future()
+        self._ask(_Asked(loop, answer, read=(statement, values)))
+        return await answer
+
+    def settle(self) -> None:
+        """Wait until all that has been asked for is answered."""
+        # In the thread itself, where garbage may close a store, nobody can wait for it.
+        if self._pid == os.getpid() and self._server != threading.get_ident():
+            with self._changed:
+                self._changed.wait_for(lambda: not self._serving)
+
+    def _ask(self, asked: _Asked) -> None:
+        if self._pid != os.getpid():
+            self._begin()
+        with self._changed:
+            self._asked.append(asked)
+            if self._serving:
+                return
+            try:
+                self._serving = True
+                spawn(self._serve, lambda _: None)
+            except BaseException:
+                # No thread can be started, or an interrupt came: nobody would serve this one, or any after it.
+                self._serving = False
+                with suppress(ValueError):
+                    self._asked.remove(asked)
+                raise
+
+    def _serve(self) -> None:
+        self._server = threading.get_ident()
+        while True:
+            with self._changed:
+                batch = [self._asked.popleft() for _ in range(min(_MOST, len(self._asked)))]
+                if not batch:
+                    self._serving, self._server = False, 0
+                    self._changed.notify_all()
+                    return
+            self._answer(batch)
+            time.sleep(0)  # threads that wait for the file: it would be taken again before any of them could run
+
+    def _answer(self, batch: list[_Asked]) -> None:
+        writes = [(each, work) for each in batch if (work := each.write) is not None]
+        outcomes = self._written([work for _, work in writes])
+        told = [(each, outcome) for (each, _), outcome in zip(writes, outcomes, strict=True)]
+        # After the writes: a read sees all that was answered before it was asked for, and what came with it does no harm.
+        told += [(each, _outcome(self._file.read, *each.read)) for each in batch if each.write is None]
+        for loop in {each.loop for each in batch}:
+            mine = [one for one in told if one[0].loop is loop]
+            if loop is None:
+                _tell(mine)
+                continue
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_tell, mine)
+
+    def _written(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+        """What came of each write."""
+        if len(works) > 1:
+            with suppress(
+                BaseException
+            ):  # it may be the fault of one of them: each is tried by itself, and told of its own
+                return self._file.write_each(works)
+        return [_outcome(self._file.write, work) for work in works]
+
+
+def _outcome(method: Callable[..., Any], *args: object) -> Outcome:
+    try:
+        return method(*args), None
+    except BaseException as error:
+        return None, error
+
+
+def _tell(told: Sequence[tuple[_Asked, Outcome]]) -> None:
+    for asked, (value, error) in told:
+        if asked.answer.done():  # a read that nobody waits for any more
+            continue
+        if error is None:
+            asked.answer.set_result(value)
+        else:
+            asked.answer.set_exception(error)

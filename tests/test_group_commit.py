@@ -1,0 +1,340 @@
+"""What tasks write to a SQLite file at the same time: one transaction, each told of its own outcome, none before the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from store_scenes import begin, bodies, clock, note, row
+
+from phronomy.errors import StoreError
+from phronomy.stores import Append, Claim, Lineage, SQLiteStore
+from phronomy.stores.native import in_store, on_loop
+from phronomy.stores.sql import group_commit
+from phronomy.stores.sql.store import Native
+
+T = TypeVar("T")
+
+BRANCHES = ("b1", "b2", "b3", "b4", "b5")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "runs.db")
+
+
+@pytest.fixture
+def store(path: str) -> Iterator[SQLiteStore]:
+    with SQLiteStore(path, clock=clock) as store:
+        for id in BRANCHES:
+            begin(store, id)
+        yield store
+
+
+def native(store: SQLiteStore) -> Native:
+    found = on_loop(store)
+    assert isinstance(found, Native)
+    return found
+
+
+def change(id: str, body: str = "more", **fields: Any) -> Append:
+    return Append(**{"branch_id": id, "seq": 1, "entries": (note(body),), "take": "w", "release": True, **fields})
+
+
+async def together(store: SQLiteStore, *works: Coroutine[Any, Any, T]) -> list[T | BaseException]:
+    """What came of the works, all of which wait for the file before any of them is done."""
+    with store._file.alone.lock:
+        before = asyncio.ensure_future(native(store).lineage(branch_id="b1"))
+        await asyncio.sleep(0)
+        while store._group._asked:  # noqa: ASYNC110  # until the thread has taken it, and waits for the file
+            await asyncio.sleep(0)
+        tasks = [asyncio.ensure_future(work) for work in works]
+        while len(store._group._asked) < len(works):  # noqa: ASYNC110  # some ask from a thread
+            await asyncio.sleep(0)
+    await before
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def appended(store: SQLiteStore, *changes: Append) -> list[Any]:
+    """What came of changes that tasks make at the same time: the branch, or the error."""
+
+    async def main() -> list[Any]:
+        return await together(store, *(native(store).append(each) for each in changes))
+
+    return asyncio.run(main())
+
+
+def transactions(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that begin or end transactions, as they are run."""
+    seen: list[str] = []
+    run = store._file._run
+
+    def noted(db: Any, statement: str, values: Any = ()) -> Any:
+        if statement.startswith(("BEGIN", "COMMIT")):
+            seen.append(statement.split(maxsplit=1)[0])
+        return run(db, statement, values)
+
+    monkeypatch.setattr(store._file, "_run", noted)
+    return seen
+
+
+def fails(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, statement: str, *, times: int) -> None:
+    """Have the disk fail at a statement, so often."""
+    run, left = store._file._run, [times]
+
+    def faulty(db: Any, text: str, values: Any = ()) -> Any:
+        if text.startswith(statement) and left[0]:
+            left[0] -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return run(db, text, values)
+
+    monkeypatch.setattr(store._file, "_run", faulty)
+
+
+def committed(path: str) -> dict[str, list[str]]:
+    """What another connection sees of each branch."""
+    with SQLiteStore(path, clock=clock) as other:
+        return {id: bodies(other, id) for id in BRANCHES}
+
+
+def test_what_tasks_write_at_the_same_time_is_one_transaction(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = transactions(store, monkeypatch)
+    found = appended(store, *(change(id) for id in BRANCHES))
+    assert [(branch.id, branch.seq) for branch in found] == [(id, 2) for id in BRANCHES]
+    assert seen == ["BEGIN", "COMMIT"]
+    assert committed(path) == {id: ["more"] for id in BRANCHES}
+
+
+def test_what_a_thread_writes_for_a_task_is_in_the_same_transaction(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = transactions(store, monkeypatch)
+
+    async def main() -> list[Any]:
+        works = [in_store(store, begin, store, name) for name in ("n1", "n2", "b1")]
+        return await together(store, native(store).append(change("b1")), *works)
+
+    appended, *begun = asyncio.run(main())
+    assert (appended.seq, begun[:2], seen) == (2, [None, None], ["BEGIN", "COMMIT"])
+    assert isinstance(begun[2], StoreError) and "b1" in str(begun[2])  # there is one of that name
+    assert [branch.id for branch in store.branches()] == [*BRANCHES, "n1", "n2"]
+
+
+def test_a_thread_in_the_middle_of_another_call_is_refused_and_waits_for_nobody(store: SQLiteStore) -> None:
+    async def main() -> None:
+        await in_store(store, store._file.alone, store.append, change("b1"))
+
+    with pytest.raises(StoreError, match="in the middle of another call"):
+        asyncio.run(main())
+
+
+def test_a_write_that_is_refused_undoes_nothing_of_its_neighbours(store: SQLiteStore, path: str) -> None:
+    lost = Claim(branch_id="b4", run_id="b4", owner="nobody", fence=7)
+    found = appended(
+        store,
+        change("b1"),
+        change("b2", seq=7),
+        change("b3"),
+        change("b4", take=None, release=False, claim=lost),
+        change("none"),
+        # Its branch is changed before its second entry is refused: of that nothing may stay.
+        change("b5", entries=(note("half"), row("b1-0"))),
+        change("b4", "after"),
+    )
+    assert [type(each).__name__ for each in found] == [
+        "Branch",
+        "Behind",
+        "Branch",
+        "LeaseLost",
+        "CheckpointNotFound",
+        "StoreError",
+        "Branch",
+    ]
+    assert "an id is in the store already" in str(found[5])
+    assert committed(path) == {"b1": ["more"], "b2": [], "b3": ["more"], "b4": ["after"], "b5": []}
+    assert store.lineage(branch_id="b5").branch.seq == 1
+
+
+def test_a_text_that_cannot_be_stored_is_the_fault_of_its_own_task(store: SQLiteStore, path: str) -> None:
+    good, bad = appended(store, change("b1"), change("b2", "\ud800"))
+    assert good.seq == 2 and isinstance(bad, StoreError) and "lone surrogate" in str(bad)
+    assert committed(path)["b1"] == ["more"] and committed(path)["b2"] == []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_where_the_commit_fails_each_is_tried_by_itself(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    fails(store, monkeypatch, "COMMIT", times=times)  # that of all, then those of the first ones
+    found = appended(store, *(change(id) for id in BRANCHES))
+    failed = [id for id, each in zip(BRANCHES, found, strict=True) if isinstance(each, StoreError)]
+    assert failed == [*BRANCHES][: times - 1]
+    assert committed(path) == {id: [] if id in failed else ["more"] for id in BRANCHES}
+
+
+def test_a_fault_of_the_disk_in_one_write_is_that_writes_alone(
+    store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = store._append
+
+    def faulty(change: Append) -> Any:
+        found = yield from write(change)
+        if change.branch_id == "b3":
+            raise sqlite3.OperationalError("database or disk is full")
+        return found
+
+    monkeypatch.setattr(store, "_append", faulty)
+    found = appended(store, *(change(id) for id in BRANCHES))
+    assert [type(each).__name__ for each in found] == ["Branch", "Branch", "StoreError", "Branch", "Branch"]
+    assert committed(path) == {id: [] if id == "b3" else ["more"] for id in BRANCHES}
+
+
+def test_a_file_that_somebody_else_keeps_is_waited_for_once_and_each_is_told_by_an_error_of_its_own(path: str) -> None:
+    with SQLiteStore(path, clock=clock, timeout=0) as store:
+        for name in BRANCHES:
+            begin(store, name)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        found = appended(store, *(change(name) for name in BRANCHES))
+        assert [str(each) for each in found] == [f"{path}: database is locked"] * 5
+        assert len({id(each) for each in found}) == 5
+        other.close()
+        assert [branch.seq for branch in appended(store, *(change(name) for name in BRANCHES))] == [2] * 5
+
+
+def test_nobody_is_answered_before_the_commit(store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, told = store._file._run, list[str]()
+
+    def noted(db: Any, statement: str, values: Any = ()) -> Any:
+        if statement == "COMMIT":
+            assert committed(path) == {id: [] for id in BRANCHES}
+            told.append("about to be committed")
+        return run(db, statement, values)
+
+    async def append(id: str) -> None:
+        await native(store).append(change(id))
+        told.append(id)
+
+    async def main() -> None:
+        await together(store, *map(append, BRANCHES))
+
+    monkeypatch.setattr(store._file, "_run", noted)
+    asyncio.run(main())
+    assert (told[0], sorted(told[1:])) == ("about to be committed", [*BRANCHES])
+
+
+def test_a_read_sees_what_was_written_with_it(store: SQLiteStore) -> None:
+    async def main() -> list[str]:
+        _, lineage = await together(store, native(store).append(change("b2")), native(store).lineage(branch_id="b2"))
+        assert isinstance(lineage, Lineage)
+        return [entry.body for entry in lineage.entries]
+
+    assert asyncio.run(main()) == ["{}", "more"]
+
+
+def test_a_cancellation_is_raised_once_the_outcome_is_known(store: SQLiteStore, path: str) -> None:
+    async def main() -> None:
+        with store._file.alone.lock:
+            task = asyncio.ensure_future(native(store).append(change("b1")))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert store.lineage(branch_id="b1").branch.seq == 2
+
+    asyncio.run(main())
+
+
+def test_closing_waits_for_what_was_asked_for(store: SQLiteStore, path: str) -> None:
+    async def main() -> list[Any]:
+        with store._file.alone.lock:
+            tasks = [asyncio.ensure_future(native(store).append(change(id))) for id in BRANCHES]
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(asyncio.to_thread(store.close))
+            await asyncio.sleep(0)
+            assert not closing.done()
+        await closing
+        with pytest.raises(StoreError, match="is closed"):
+            await native(store).append(change("b1", seq=2))
+        return await asyncio.gather(*tasks)
+
+    assert [branch.seq for branch in asyncio.run(main())] == [2] * 5
+    assert committed(path) == {id: ["more"] for id in BRANCHES}
+
+
+def test_a_loop_that_is_closed_meanwhile_leaves_what_it_asked_for_to_be_written(store: SQLiteStore, path: str) -> None:
+    async def ask() -> None:
+        for id in BRANCHES:
+            work = native(store).append(change(id))
+            work.send(None)
+            work.close()  # it has asked, and is left as it waits
+
+    with store._file.alone.lock:
+        asyncio.run(ask())
+    store._group.settle()
+    assert committed(path) == {id: ["more"] for id in BRANCHES}
+    assert appended(store, change("b1", "again", seq=2))[0].seq == 3
+
+
+def test_a_forked_child_begins_with_a_thread_of_its_own(store: SQLiteStore) -> None:
+    group = store._group
+    group._pid, group._serving = -1, True  # as in a child, while a thread of the parent writes
+    group.settle()
+    assert appended(store, change("b1"))[0].seq == 2
+
+
+def test_where_no_thread_can_be_started_the_write_says_so_and_the_next_is_made(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(group_commit, "spawn", refused)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await native(store).append(change("b1"))
+        assert (await native(store).append(change("b1", "then"))).seq == 2
+
+    asyncio.run(main())
+    assert bodies(store) == ["then"]
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from store_scenes import clock
+from test_group_commit import BRANCHES, change, native, together
+from phronomy.stores import SQLiteStore
+
+store = SQLiteStore(sys.argv[1], clock=clock)
+run = store._file._run
+
+def killed(db, statement, values=()):
+    if statement == "COMMIT": os.kill(os.getpid(), signal.SIGKILL)
+    return run(db, statement, values)
+
+async def append(id):
+    await native(store).append(change(id))
+    print(id, flush=True)
+
+store._file._run = killed
+asyncio.run(together(store, *map(append, BRANCHES)))
+"""
+
+
+def test_a_kill_before_the_commit_leaves_none_of_them_and_nobody_was_answered(store: SQLiteStore, path: str) -> None:
+    command = [sys.executable, "-c", KILLED, path]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
+    assert committed(path) == {id: [] for id in BRANCHES}
