@@ -448,10 +448,31 @@ def test_a_closed_model_opens_anew() -> None:
         model.close()
         assert model.complete(REQUEST).message.text == "Hello"
         asyncio.run(main(model))
-        left = model._clients.client()
-        del model
+
+
+def test_models_share_a_client_until_the_last_one_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChatServer(lambda _: "Hello") as server:
+        first, second = model_at(server), model_at(server)
+        assert first.complete(REQUEST).message.text == second.complete(REQUEST).message.text == "Hello"
+        shared = first._clients.client()
+        assert second._clients.client() is shared
+        first.close()
+        assert not shared.is_closed
+        assert second.complete(REQUEST).message.text == "Hello"
+        assert server._server is not None
+        assert len(server._server.open) == 1  # one connection for all of them
+        del second  # dropped: the next model finds the connections
         gc.collect()
-        assert left.is_closed  # nobody can close it any more
+        third = model_at(server)
+        assert third._clients.client() is shared
+        third.close()
+        third.close()
+        assert shared.is_closed
+        dropped = model_at(server)._clients.client()
+        monkeypatch.setenv("SSL_CERT_DIR", "/nowhere")  # a client is made of this too
+        with model_at(server) as fourth:
+            assert fourth._clients.client() is not dropped
+            assert dropped.is_closed  # nobody can use it any more
 
 
 def test_a_forked_child_opens_its_own_connections_and_leaves_those_of_its_parent() -> None:

@@ -87,14 +87,14 @@ class DirectModel(RetriedModel):
         _SOON.begin()
 
     def close(self) -> None:
-        """Close the connections of sync calls.
+        """Leave the connections of sync calls, which models share, and close them if no other model uses them.
 
-        You can call it more than once; a later model call opens new connections.
+        You can call it more than once; a later model call opens connections again.
         """
         self._clients.close()
 
     async def aclose(self) -> None:
-        """Close the connections of sync calls, and those of the running event loop."""
+        """Leave the connections of sync calls, as `close` does, and close those of the running event loop."""
         await self._clients.aclose()
 
     def __enter__(self) -> Self:
