@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phronomy.errors import ModelError
+from phronomy.foundation.json_text import plain
 from phronomy.models import ModelRequest, ModelSettings
 from phronomy.models.formats.chat_completions import (
     RESERVED,
     read_completion,
     reply_from,
+    request_conversation,
     request_messages,
     request_options,
+    wire_json,
     wire_message,
 )
 from phronomy.records.messages import Message, ToolCall, Usage
@@ -233,7 +236,35 @@ def test_any_unknown_field_survives_the_record_and_its_json(
     raw = {key: value for key, value in raw.items() if key not in ("refusal", "function_call") or value is not None}
     message = through_json(reply_from(raw).message)
     # Compared as text: key order, and 5.0 beside 5, must survive too.
-    assert json.dumps(request_messages(ModelRequest(messages=(message,)))) == json.dumps([raw])
+    request = ModelRequest(messages=(message,))
+    assert json.dumps(request_messages(request)) == json.dumps([raw])
+    assert request_conversation(request) == {"messages": wire_json([raw])}
+
+
+def test_a_plain_value_is_read_as_json_reads_it() -> None:
+    for text in ('{"a":[5.0,1e3,"é\\u0007"]}', "null", '"\\ud800"', ' {"a": 1}\n', "1" * 30):
+        assert repr(plain(text)) == repr(json.loads(text))
+    for text in ("", "x", '{"a":1}}', '"a', "1 2"):
+        with pytest.raises(json.JSONDecodeError):
+            plain(text)
+
+
+def test_the_text_of_a_conversation_is_that_of_its_messages() -> None:
+    """What is put together of the texts in records is what comes of decoding and encoding them, byte for byte."""
+    call = ToolCall(id='c"1', name="refund", arguments='{"a": 5.0, "é": "\u0007"}')
+    parts = [{"type": "text", "text": "hi"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
+    messages = [
+        *(Message(role="user", content=content) for content in ("Refund \u2028 \\ é", "", parts)),
+        *(Message(role="assistant", content=content) for content in (None, "", [], "So.")),
+        *(Message(role="assistant", content=content, tool_calls=(call, call)) for content in (None, "", [], "So.")),
+        Message(role="tool", tool_call_id='c"1', content="done", settlement="completed"),
+        Message(role="assistant", content='"role":', provider={"note": '"content":', "tool_call_id": "c2"}),
+        Message(role="assistant", content="x", provider={"annotations": [], "own": {"calls": 5.0}}),
+    ]
+    with_images = [*messages, Message(role="tool", tool_call_id="c1", content=parts, settlement="completed")]
+    for said in ([], messages, with_images):
+        request = ModelRequest(system='Say "é".', messages=tuple(said))
+        assert request_conversation(request) == {"messages": wire_json(request_messages(request))}
 
 
 @pytest.mark.parametrize("odd", [None, "", 7, ["x"], {}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -37,7 +38,6 @@ from phronomy.stores import (
 )
 from phronomy.stores.rows import FACETS
 from phronomy.stores.sql import records, select
-from phronomy.stores.sql import schema as schema_of
 from phronomy.stores.sql import statements as _sql
 from phronomy.stores.sql.sqlite import _SQL
 
@@ -365,7 +365,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     [
         (
             "UPDATE phronomy_schema SET version = 99",
-            f"schema version 99, and this release reads up to {len(schema_of.MIGRATIONS)}",
+            f"schema version 99, and this release reads up to {len(_SQL.migrations)}",
         ),
         ("UPDATE phronomy_schema SET version = 'x'", "the version of its schema cannot be read"),
         ("DELETE FROM phronomy_schema", "the version of its schema cannot be read"),
@@ -393,12 +393,12 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is
     with opened(path) as store:
         begin(store)
     with opened(path) as store:
-        assert store._file.ready().execute(_SQL.version).fetchall() == [(len(schema_of.MIGRATIONS),)]
+        assert store._file.ready().execute(_SQL.version).fetchall() == [(len(_SQL.migrations),)]
         assert store._file.ready().execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
         assert bodies(store) == []
 
 
-@pytest.mark.parametrize("version", range(1, len(schema_of.MIGRATIONS)))
+@pytest.mark.parametrize("version", range(1, len(_SQL.migrations)))
 def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path, version: int) -> None:
     """It is then as a new file is, and what that version could not keep is kept from here on."""
     path, new = tmp_path / "runs.db", tmp_path / "new.db"
@@ -412,12 +412,13 @@ def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tm
         branch = store.lineage(branch_id="b1").branch
         assert (branch.status, branch.seq, branch.handed) == ("suspended", 2, 2 if version < 2 else None)
         assert bodies(store) == ["decided"]
+        assert (store.count(), store.for_tenant("b").count(), store.for_tenant("c").count()) == (1, 2, 0)
         store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
         assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
         put = store.put_document(Document(kind="person", key="ann", text="{}", expires_at=1e12))
         assert (store.get_document("person", "ann"), store.select_documents("person")) == (put, [put])
         ready = [each._file.ready() for each in (store, other)]
-        assert ready[0].execute(_SQL.version).fetchall() == [(len(schema_of.MIGRATIONS),)]
+        assert ready[0].execute(_SQL.version).fetchall() == [(len(_SQL.migrations),)]
         tables = [each.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() for each in ready]
         assert tables[0] == tables[1]
 
@@ -429,7 +430,26 @@ def _sql_rows() -> list[str]:
             created_at, changed_at) VALUES ('', 'b1', 'b1', 'clerk', 0, 2, 'c1', 'suspended', 1, 0, 1, 1)""",
         f"INSERT INTO phronomy_log (n, tenant, path, checkpoint_id, body) VALUES ({_sql.SIZE} + 1, '', '', 'c1', '{{}}')",
         f"INSERT INTO phronomy_log (n, tenant, path, body) VALUES ({_sql.SIZE} + 2, '', '', 'decided')",
+        """INSERT INTO phronomy_facets (tenant, facet, value, requested_at, n)
+            VALUES ('', '', '', 1, 1), ('', 'tool', 'pay', 1, 1), ('b', '', '', 1, 2), ('b', '', '', 2, 3)""",
     ]
+
+
+def test_the_number_of_requests_is_kept_whoever_writes(tmp_path: Path) -> None:
+    """A process of an earlier release, which has the file open, knows nothing of it. What it undoes is undone there too."""
+    path = tmp_path / "runs.db"
+    with opened(path) as store, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as older:
+        begin(store, opened=(asked("p"), asked("q")))
+        assert (store.count(), store.for_tenant("b").count()) == (2, 0)
+        older.execute("BEGIN IMMEDIATE")
+        older.execute("INSERT INTO phronomy_facets (tenant, facet, value, requested_at, n) VALUES ('b', '', '', 1, 9)")
+        older.execute("DELETE FROM phronomy_facets WHERE tenant = '' AND n = 1")
+        older.execute("ROLLBACK")
+        assert (store.count(), store.for_tenant("b").count()) == (2, 0)
+        older.execute("INSERT INTO phronomy_facets (tenant, facet, value, requested_at, n) VALUES ('b', '', '', 1, 9)")
+        older.execute("DELETE FROM phronomy_facets WHERE tenant = '' AND n = 1")
+        assert (store.count(), store.for_tenant("b").count()) == (1, 1)
+        assert store.count_pending(PendingFilter(until=1.0)) == 1
 
 
 def test_a_damaged_file_gives_answers_or_store_errors_and_nothing_else(tmp_path: Path) -> None:

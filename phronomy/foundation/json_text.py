@@ -110,8 +110,15 @@ def parse(text: object) -> JsonValue:
 
 def plain(text: str) -> JsonValue:
     """A fresh plain value from canonical text, which is trusted to be what `canonical` made."""
-    value: JsonValue = json.loads(text)
-    return value
+    try:
+        # Without the looks for blanks of `json.loads`, which are most of the time that a short text takes.
+        value, end = _PLAIN.raw_decode(text)
+    except ValueError:
+        value, end = None, -1
+    if end != len(text):
+        value = json.loads(text)  # with blanks around it, or no JSON: it says what is wrong
+    plain_value: JsonValue = value
+    return plain_value
 
 
 def plain_object(text: str) -> JsonDict:
@@ -210,4 +217,5 @@ def _finite(text: str) -> float:
 
 # Made once: `json.dumps` and `json.loads` build a new one for each call that has options.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_PLAIN = json.JSONDecoder()
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

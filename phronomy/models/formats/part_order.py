@@ -150,7 +150,7 @@ def wire_messages(request: ModelRequest, protocol: str, *, whole_results: bool) 
         parts = object_of(message.provider.get(RESERVED)).get(protocol)
         return (_groups(sent, parts, protocol) if isinstance(parts, list) else None) or [sent]
 
-    return request_messages(request, whole_results=whole_results, spread=spread)
+    return request_messages(request, whole_results=whole_results, spread=spread if protocol else None)
 
 
 def _groups(wire: JsonDict, parts: Sequence[JsonValue], protocol: str) -> list[JsonDict] | None:

@@ -14,7 +14,15 @@ from phronomy.errors import ConfigurationError, ModelError
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, objects_of, text_of
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat_completions import RESERVED, arguments_text, name_of, read_usage, record_of, withheld
+from phronomy.models.formats.chat_completions import (
+    RESERVED,
+    arguments_text,
+    name_of,
+    read_usage,
+    record_of,
+    wire_json,
+    withheld,
+)
 from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall
 
@@ -22,10 +30,10 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _SAID = ("call_id", "name", "arguments")  # of a call: what the record says
 
 
-def request_conversation(request: ModelRequest) -> JsonDict:
-    """The instructions and the items of the request as they go over the wire."""
-    system = {"instructions": request.system} if request.system else {}
-    return {**system, "input": [item for message in request.messages for item in wire_items(message)]}
+def request_conversation(request: ModelRequest) -> dict[str, str]:
+    """The instructions and the items of the request as they go over the wire: the JSON text of each field."""
+    system = {"instructions": wire_json(request.system)} if request.system else {}
+    return {**system, "input": wire_json([item for message in request.messages for item in wire_items(message)])}
 
 
 def wire_items(message: Message) -> list[JsonDict]:

@@ -6,7 +6,6 @@ comes back is read.
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -20,6 +19,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, clean
 from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole
+from phronomy.models.formats.chat_completions import wire_json
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
 from phronomy.models.http.sse import apieces, pieces
 from phronomy.models.patience import still
@@ -42,8 +42,8 @@ class WireFormat:
     options: Callable[[ModelSettings, tuple[JsonDict, ...]], JsonDict]
     """The options in the body of a request, those of `extra` among them."""
 
-    conversation: Callable[[ModelRequest], JsonDict]
-    """The conversation in the body of a request."""
+    conversation: Callable[[ModelRequest], dict[str, str]]
+    """The conversation in the body of a request: the JSON text of each field of it, by name."""
 
     read: Callable[[JsonDict], ModelReply]
     """The reply in the body of a whole answer."""
@@ -181,10 +181,15 @@ class DirectModel(RetriedModel):
         more, more_headers = (options.pop(name, None) or {} for name in ("extra_body", "extra_headers"))
         if not isinstance(more, dict) or not isinstance(more_headers, dict):
             raise ConfigurationError("extra_headers and extra_body in the settings are objects")
-        body: JsonDict = {**more, **options, "model": self._asked_for, **self._FORMAT.conversation(request)}
+        said = self._FORMAT.conversation(request)
+        body: JsonDict = {**more, **options, "model": self._asked_for, **said}
         if stream:
             body = self._streamed(body)
-        text = clean(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+        fields = [
+            f"{wire_json(name)}:{said[name]}" if name in said else wire_json({name: value})[1:-1]
+            for name, value in body.items()
+        ]
+        text = clean(f"{{{','.join(fields)}}}")
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if stream else "application/json"}
         if self._api_key:
             headers["Authorization"] = f"Bearer {self._api_key}"

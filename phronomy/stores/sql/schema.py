@@ -11,6 +11,8 @@ from typing import Final
 from phronomy.errors import StoreError
 
 TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit", "texts", "documents")
+COUNTS: Final = "counts"
+"""A table that SQLite alone has."""
 
 # Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
 # here is for one question, which is said beside it; one more is a page more to write in every commit.
@@ -156,6 +158,29 @@ MIGRATIONS: Final = (
     ),
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
+
+SQLITE_MIGRATIONS: Final = (
+    *MIGRATIONS,
+    # 5. How many requests wait: before, each count walked all of them. In PostgreSQL all who open and close requests would
+    # meet at such a row, and each would wait for the commit of the one before.
+    (
+        "CREATE TABLE <counts> (tenant TEXT NOT NULL PRIMARY KEY, waiting INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO <counts> SELECT tenant, count(*) FROM <facets> WHERE facet = '' GROUP BY tenant",
+        # By triggers, in the transaction that opens or closes a request, whoever does that: a process of an earlier release
+        # that still has the file open changes the count too.
+        """CREATE TRIGGER phronomy_counts_opened AFTER INSERT ON <facets> WHEN new.facet = '' BEGIN
+            INSERT INTO <counts> VALUES (new.tenant, 1) ON CONFLICT (tenant) DO UPDATE SET waiting = waiting + 1;
+        END""",
+        """CREATE TRIGGER phronomy_counts_closed AFTER DELETE ON <facets> WHEN old.facet = '' BEGIN
+            UPDATE <counts> SET waiting = waiting - 1 WHERE tenant = old.tenant;
+        END""",
+        # The same index with another condition. Each step of each run sets the time, and has SQLite look at it; for an IN of
+        # five texts that makes a table of them, twice: 60 us for the update in place of 220.
+        "DROP INDEX phronomy_branches_ended",
+        "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE <over>",
+    ),
+)
+"""The schema in SQLite, which has a version of its own."""
 
 BRANCH: Final = (
     *("id", "run_id", "thread_id", "agent", "label", "parent_branch", "parent_seq", "seq", "head", "status"),

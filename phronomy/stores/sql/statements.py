@@ -30,7 +30,7 @@ from phronomy.stores.rows import (
     CheckpointRow,
     PendingRow,
 )
-from phronomy.stores.sql.schema import BRANCH, ENTRY, MIGRATIONS, TABLES
+from phronomy.stores.sql.schema import BRANCH, COUNTS, ENTRY, MIGRATIONS, SQLITE_MIGRATIONS, TABLES
 
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
@@ -50,7 +50,8 @@ class Dialect:
     before a column whose index is not to be used, where the database knows too little to see that by itself. `between` finds the
     log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a select whose row is about to be
     changed, `share` one whose row must stay. `whole` says that one statement can write to several tables, which is worth it
-    where each is a journey.
+    where each is a journey. `over` says that a branch has ended, word for word as the index has it. `counts` says that the number of
+    all requests that wait is kept. `migrations` are as in `schema.py`.
     """
 
     mark: str
@@ -70,6 +71,9 @@ class Dialect:
     lock: str
     share: str
     whole: bool
+    over: str
+    counts: bool
+    migrations: Sequence[Sequence[str]]
 
 
 SQLITE: Final = Dialect(
@@ -96,6 +100,9 @@ SQLITE: Final = Dialect(
     lock="",
     share="",
     whole=False,
+    over="(" + " OR ".join(f"status = '{status}'" for status in ENDED) + ")",
+    counts=True,
+    migrations=SQLITE_MIGRATIONS,
 )
 
 POSTGRES: Final = Dialect(
@@ -125,6 +132,9 @@ POSTGRES: Final = Dialect(
     # The weakest lock that keeps a row from being deleted. The parent may go on growing while a fork of it is made.
     share="FOR KEY SHARE",
     whole=True,
+    over="status IN (<ended>)",
+    counts=False,
+    migrations=MIGRATIONS,
 )
 
 # Kept as numbers of their own where all else of a branch travels as JSON.
@@ -257,15 +267,16 @@ def _words(dialect: Dialect) -> dict[str, str]:
     def between(after: str, upto: str) -> str:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
-    mark = dialect.mark
+    mark, ended = dialect.mark, ", ".join(f"'{status}'" for status in ENDED)
     return {
         **vars(dialect),
         "among": dialect.among.replace("?", mark),
         "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
         "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
         "size": str(SIZE),
-        "known": str(len(MIGRATIONS)),
-        "ended": ", ".join(f"'{status}'" for status in ENDED),
+        "known": str(len(dialect.migrations)),
+        "ended": ended,
+        "over": dialect.over.replace("<ended>", ended),
         "columns": ", ".join(BRANCH),
         "marks": ", ".join([mark] * len(BRANCH)),
         "branch": ", ".join(f"b.{column}" for column in BRANCH),
@@ -284,7 +295,7 @@ class Texts:
     """Makes SQL of the texts of this package. `schema` is the quoted name of the schema of the tables, with its dot, or empty."""
 
     def __init__(self, dialect: Dialect, schema: str) -> None:
-        words, tables = _words(dialect), {table: f"{schema}phronomy_{table}" for table in TABLES}
+        words, tables = _words(dialect), {table: f"{schema}phronomy_{table}" for table in (*TABLES, COUNTS)}
         percent = "%%" if dialect.mark == "%s" else "%"  # the driver takes one for the begin of a mark
         self._mark, self._percent = dialect.mark, percent
         self._bare = words | tables
@@ -360,12 +371,13 @@ class Statements(LeaveStatements):
         super().__init__(dialect, schema)
         sql, bare, rows = self.sql, self.bare, self.rows
         self.listed: Final = dialect.listed
+        self.counts: Final = dialect.counts
         self.begin: Final = dialect.begin
         self.schema: Final = bare("CREATE TABLE <schema> (version INTEGER NOT NULL)")
         self.first_version: Final = bare("INSERT INTO <schema> (version) VALUES (0)")
         self.version: Final = bare("SELECT version FROM <schema>")
         self.new_version: Final = bare("UPDATE <schema> SET version = <known>")
-        self.migrations: Final = tuple(tuple(bare(text) for text in migration) for migration in MIGRATIONS)
+        self.migrations: Final = tuple(tuple(bare(text) for text in migration) for migration in dialect.migrations)
         self.branch: Final = sql("SELECT <columns>, n FROM <branches> WHERE tenant = ? AND id = ? <lock>")
         self.parent: Final = sql("SELECT <columns> FROM <branches> WHERE tenant = ? AND id = ? <share>")
         self.add_branch: Final = sql(
