@@ -9,7 +9,9 @@ Exits 1 when the ratio is over the bound.
 import subprocess
 import sys
 
-FLOOR = "from pydantic import BaseModel; import httpx, asyncio"
+# Where click and rich are installed, httpx loads its command line with them: half of its import, and of no use to a program.
+FLOOR = "import sys; sys.modules['click'] = None; from pydantic import BaseModel; import httpx, asyncio"
+SHOWN = "from pydantic import BaseModel; import httpx, asyncio"
 OURS = "import phronomy"
 BOUND = 2.0
 ROUNDS = 15
@@ -35,7 +37,7 @@ def best_of(rounds: int) -> tuple[float, float]:
 def main() -> int:
     floor, ours = best_of(ROUNDS)
     ratio = ours / floor
-    print(f"{FLOOR:<56}{floor * 1000:8.1f} ms")
+    print(f"{SHOWN:<56}{floor * 1000:8.1f} ms")
     print(f"{OURS:<56}{ours * 1000:8.1f} ms")
     print(f"{f'ratio, at most {BOUND}':<56}{ratio:8.2f}")
     return 0 if ratio <= BOUND else 1

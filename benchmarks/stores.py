@@ -2,7 +2,7 @@
 
 SQLite in a file, and a real PostgreSQL server from a wheel. Each is filled with suspended runs of ten checkpoints, one pending
 approval each; what is printed are ratios of medians, the full store over the small one, measured in interleaved rounds in one
-process. A conversation of 500 steps is put beside a hand-written floor with sqlite3, as in growth.py.
+process. What one run costs as it grows: `performance`, in this folder.
 
     python benchmarks/stores.py [--full] [--only sqlite|postgres]
 
@@ -13,24 +13,19 @@ ratio is over its bound.
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
-import json
 import random
-import shutil
-import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from phronomy import Agent, Limits, MemoryStore, Message, ModelReply, ModelRequest, SQLiteStore, Store, tool
-from phronomy.models.formats.chat_completions import request_messages
+from phronomy import Agent, MemoryStore, SQLiteStore, Store, tool
 from phronomy.stores import Append, Branch, Entry, PendingRow
 from phronomy.testing import ScriptedModel, call, say
 
@@ -40,7 +35,6 @@ SMALL, QUICK, FULL = 1_000, 10_000, 100_000
 STEPS: Final = 10
 CLAIMS: Final = 10_000
 MAX_RATIO, MAX_CLAIM = 2.0, 1.2
-MAX_PAYLOAD, MAX_FILE, MAX_RESUME = 2.0, 3.0, 1.5
 ROUNDS: Final = 60
 TOOLS, AGENTS = ("refund", "wipe", "mail"), ("desk", "ops")
 NAMES: Final = ("run", "ckpt", "pend")
@@ -240,130 +234,6 @@ def measure(kind: str, runs: int, judge: Judge) -> None:
         judge("100th claim, and 10,000th", *claims(stores[1], template, runs), MAX_CLAIM)
 
 
-# One long conversation
-
-
-def conversation(judge: Judge) -> None:
-    """A run of 500 steps, in its file, beside the floor."""
-    from growth import floor_run, payload, phronomy_run  # noqa: PLC0415
-
-    print("a conversation of 500 steps")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        heads, sizes = {}, {}
-        for steps in (10, 500):
-            _, checkpoint = phronomy_run(folder / f"ours-{steps}.db", steps)
-            floor_run(folder / f"floor-{steps}.db", steps)
-            heads[steps], sizes[steps] = checkpoint.id, len(checkpoint.model_dump_json().encode())
-        judge(
-            "payload, over the final JSON", sizes[500] / 1e3, payload(folder / "ours-500.db") / 1e3, MAX_PAYLOAD, "kB"
-        )
-        ours, floor = (checkpointed(folder / f"{side}-500.db") / 1e3 for side in ("ours", "floor"))
-        judge("file, over the floor's", floor, ours, MAX_FILE, "kB")
-        mine = {steps: resumed(Ours(heads[steps]), folder / f"ours-{steps}.db") for steps in (10, 500)}
-        theirs = {steps: resumed(Floor(), folder / f"floor-{steps}.db") for steps in (10, 500)}
-        print(
-            f"  a resume: ours {mine[10]:.2f} and {mine[500]:.2f} ms, the floor's {theirs[10]:.2f} and {theirs[500]:.2f} ms"
-        )
-        judge("growth of a resume, over the floor's", theirs[500] / theirs[10], mine[500] / mine[10], MAX_RESUME, "x ")
-
-
-def checkpointed(path: Path) -> int:
-    """The size of the file once its write-ahead log is folded in."""
-    with suppress(sqlite3.Error):
-        db = sqlite3.connect(path)
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        db.close()
-    return path.stat().st_size
-
-
-class Ours:
-    """Approves the call that waits in a file, and drives the run to its end."""
-
-    def __init__(self, head: str) -> None:
-        self.head = head
-
-    def open(self, path: Path) -> Any:
-        """The agent, with its file open."""
-        store = SQLiteStore(path)
-        store.branches(run_id="none")
-        return Agent(name="desk", model=Sender(), tools=[look_up, refund], store=store, limits=Limits(turns=None))
-
-    def resume(self, worker: Any) -> None:
-        """What is measured."""
-        assert worker.resume(self.head, approved=True, accept_changes=True).output == "Done."
-
-    def close(self, worker: Any) -> None:
-        """Let go of the file."""
-        worker.store.close()
-
-
-class Sender:
-    """A model that makes the body of the request, as every client must, and answers at once."""
-
-    name = "sender"
-
-    def complete(self, request: ModelRequest) -> ModelReply:
-        """The answer."""
-        assert json.dumps({"messages": request_messages(request), "tools": request.tools})
-        return ModelReply(message=Message(role="assistant", content="Done."))
-
-    async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """The answer."""
-        return self.complete(request)
-
-
-class Floor:
-    """The same by hand, on the floor's file: the claim with the intent, the result and the answer are a commit each."""
-
-    def open(self, path: Path) -> sqlite3.Connection:
-        """The file, open."""
-        db = sqlite3.connect(path, isolation_level=None)
-        db.execute("PRAGMA synchronous=FULL")
-        return db
-
-    def resume(self, db: sqlite3.Connection) -> None:
-        """What is measured."""
-        rows = db.execute("SELECT body FROM messages WHERE run = 'r' ORDER BY seq").fetchall()
-        messages = [json.loads(body) for (body,) in rows]
-        ((id, args),) = db.execute("SELECT id, args FROM calls WHERE run = 'r' AND status = 'pending'").fetchall()
-        write = "INSERT INTO messages VALUES ('r', ?, ?)"
-        db.execute("BEGIN IMMEDIATE")
-        db.execute("UPDATE runs SET owner = 'me', fence = fence + 1 WHERE id = 'r' AND owner IS NULL")
-        db.execute("UPDATE calls SET status = 'started' WHERE run = 'r' AND id = ?", (id,))
-        db.execute("COMMIT")
-        result = {"role": "tool", "tool_call_id": id, "content": f"refunded {json.loads(args)['order_id']}"}
-        messages.append(result)
-        db.execute("BEGIN IMMEDIATE")
-        db.execute(write, (len(messages), json.dumps(result)))
-        db.execute("UPDATE calls SET status = 'settled' WHERE run = 'r' AND id = ?", (id,))
-        db.execute("COMMIT")
-        assert json.dumps({"messages": messages})
-        db.execute("BEGIN IMMEDIATE")
-        db.execute(write, (len(messages) + 1, json.dumps({"role": "assistant", "content": "Done."})))
-        db.execute("UPDATE runs SET status = 'completed', owner = NULL WHERE id = 'r'")
-        db.execute("COMMIT")
-
-    def close(self, db: sqlite3.Connection) -> None:
-        """Let go of the file."""
-        db.close()
-
-
-def resumed(side: Ours | Floor, path: Path, rounds: int = 20) -> float:
-    """The milliseconds of CPU that a resume takes, the best of some, each on a fresh copy of the file."""
-    spent = []
-    for number in range(rounds):
-        copy = path.with_name(f"{path.stem}-{number}.db")
-        shutil.copyfile(path, copy)
-        opened = side.open(copy)
-        gc.collect()
-        started = time.process_time()
-        side.resume(opened)
-        spent.append(time.process_time() - started)
-        side.close(opened)
-    return min(spent) * 1000
-
-
 def main() -> int:
     """Measure, print, and judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -374,7 +244,6 @@ def main() -> int:
     judge = Judge()
     for kind in [options.only] if options.only else ["sqlite", "postgres"]:
         measure(kind, FULL if options.full else QUICK, judge)
-    conversation(judge)
     print("all bounds held" if judge.held else "NOT all bounds held")
     return 0 if judge.held else 1
 

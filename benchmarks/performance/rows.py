@@ -1,0 +1,71 @@
+"""The rows of the table, and the curves of the plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from harness import Row
+
+FIGURE: Final[dict[str, Any]] = {"absolute": True}
+"""The goal is of the figure itself, not of its ratio to the floor's."""
+
+WHOLE: Final[dict[str, Any]] = {"lessens": False}
+"""The round that warms up does as much as the others: it makes what they use."""
+
+
+def rows(waiting: int) -> list[Row]:
+    """The rows, with so many requests that wait in the full store."""
+    http, script, graph = {"kind": "http"}, {"kind": "script"}, {"kind": "graph"}
+    long, short = {"calls": 500}, {"calls": 10}
+    flight, full, many = {"runs": 200}, {"runs": waiting}, {"kind": "script", "runs": 200}
+    return [
+        Row("cold", "import + first cycle", "cold", {}, 1, 11, 3, goal=2.5, litellm=True, peers=3),
+        Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True),
+        Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True),
+        Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0),
+        Row("calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2, goal=2.0, peers=1),
+        Row("bytes", "bytes at 500 calls", "calls", script | long, 1, 1, 1, "B", goal=2.0),
+        Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE),
+        Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE),
+        Row(
+            "resume-http",
+            "load + resume at 500 calls, over HTTP",
+            "resumed",
+            http | long,
+            1,
+            7,
+            2,
+            litellm=True,
+            **WHOLE,
+        ),
+        Row(
+            "in-flight", "200 in flight", "in_flight", flight, 1, 7, 2, "/s", 200, 300, litellm=True, peers=3, **FIGURE
+        ),
+        Row("page", f"page of 50 of {waiting:,} waiting", "page", full, 20, 15, 5, goal=0.5, **FIGURE, **WHOLE),
+        Row("count", f"`count()` of {waiting:,} waiting", "count", full, 5, 15, 5, goal=1.0, **FIGURE, **WHOLE),
+        Row("graph-warm", "graph of 3 nodes with a question, warm", "warm", graph, 10, 21, 5, goal=4.0, **FIGURE),
+        Row("graph-fresh", "graph of 3 nodes with a question, fresh", "fresh", graph, 5, 21, 5, goal=6.0, **FIGURE),
+        Row("waiting", "bytes of a run that waits", "waiting", many, 1, 1, 1, "B", goal=2048, **FIGURE, **WHOLE),
+    ]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How the cost of a checkpoint grows with one thing."""
+
+    key: str
+    title: str
+    method: str
+    argument: str
+    sizes: tuple[int, ...]
+    shape: str
+    """What it is to be: `linear`, so that the cost of one stays the same, or `flat`."""
+
+
+CURVES: Final = [
+    Curve("messages", "to a stop, in a thread of so many messages", "in_thread", "messages", (10, 100, 500, 1000), "linear"),
+    Curve("calls", "a run of so many calls, to its stop", "calls", "calls", (10, 50, 200, 500), "linear"),
+    Curve("nested", "so many nested runs, to the stop of all", "nested", "runs", (1, 5, 20, 50), "linear"),
+    Curve("waiting", "a cycle beside so many waiting runs", "beside", "runs", (100, 1_000, 10_000, 50_000), "flat"),
+]  # fmt: skip
