@@ -50,6 +50,26 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
+@pytest.mark.parametrize("option", ["approval_policy", "tools", "on_approval_required"])
+@pytest.mark.parametrize("inherited", [False, True])
+def test_an_option_that_is_set_after_the_first_call_is_no_gate_that_is_ignored(inherited: bool, option: str) -> None:
+    """Fail closed: nothing runs until it is as it was, and an object made of the class has what is written there now."""
+    desk, late, _ = classes(SYNC)
+    SYNC.invoke(late, "Refund order 1042")
+    changed = desk if inherited else late
+    before = changed.__dict__.get(option, ...)
+    setattr(changed, option, ["refund"] if option == "approval_policy" else lambda *_: None)
+    for driver in DRIVERS:
+        with pytest.raises(
+            ConfigurationError, match=f"LateDesk has run, so its configuration is fixed, and {option} was"
+        ):
+            driver.invoke(late, "Refund order 1042")
+    if option == "approval_policy":
+        assert late().approval_policy == ["refund"]
+    delattr(changed, option) if before is ... else setattr(changed, option, before)
+    assert SYNC.invoke(late, "Refund order 1042").suspended
+
+
 def test_a_class_runs_and_resumes_without_an_object(driver: Driver) -> None:
     """R11, RBY-A01, RBY-A02, B1: the class finds the run that it began, and the decision counts once."""
     desk, late, done = classes(driver)
@@ -100,7 +120,7 @@ def test_threads_that_call_a_class_first_at_once_get_one_agent() -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    (own,) = desk._own.values()
+    ((own, _),) = desk._own.values()
     assert {branch.id for branch in own.store.branches()} == set(found)
     assert len(found) == 8
 

@@ -155,7 +155,8 @@ class Agent(Runs[Deps, Output]):
     _spec: AgentSpec | None = None
     _handler: Handler | None = None
     _bearer: bool = False
-    _own: ClassVar[dict[str, object]]  # the agent that calls on the class itself run, once there was one
+    # The agent that calls on the class itself run, once there was one, and the options that it was made with.
+    _own: ClassVar[dict[str, tuple[object, dict[str, object]]]]
 
     @overload
     def __init__(self, *, output_type: None = None, **options: Unpack[AgentOptions]) -> None: ...
@@ -175,6 +176,11 @@ class Agent(Runs[Deps, Output]):
         super().__init_subclass__(**options)
         _SPELT.check(cls)
         cls._own = {}
+
+    @classmethod
+    def _written(cls) -> dict[str, object]:
+        """The options as they are written in the class now, or in those that it inherits from."""
+        return {name: each for base in reversed(cls.__mro__) for name, each in vars(base).items() if name in _OPTIONS}
 
     def _handler_of_class(self) -> Handler | None:
         """The method of this name that a subclass has: what is asked, where nothing else is given."""

@@ -45,7 +45,7 @@ class OnClass(Generic[P, R_co]):
 
 
 def own_of(owner: type[Any]) -> object:
-    """The one object that a class makes of itself. Raises `ConfigurationError`."""
+    """The one object that a class makes of itself, if its options are as they were then. Raises `ConfigurationError`."""
     # Of each class its own: a subclass has other tools. In a dict, whose `setdefault` is one step: of two threads that
     # are first at once, both get the same object.
     if "_own" not in owner.__dict__:
@@ -53,13 +53,20 @@ def own_of(owner: type[Any]) -> object:
             f"{owner.__name__} itself runs nothing: make an object of it, and call the method on that. Only a class of an"
             " agent, such as `class Desk(Agent): ...`, can be called by itself"
         )
-    own: dict[str, object] = owner._own
+    own: dict[str, tuple[object, dict[str, object]]] = owner._own
+    written: dict[str, object] = owner._written()
     if (found := own.get("agent")) is not None:
-        return found
+        # An object says so where its attribute is set. A class cannot, and a gate that was set too late must not be taken for one.
+        if changed := [name for name, value in written.items() if found[1].get(name) is not value]:
+            raise ConfigurationError(
+                f"{owner.__name__} has run, so its configuration is fixed, and {changed[0]} was changed since:"
+                f" set it before the first call, or make an agent, {owner.__name__}(), and call the method on that. Nothing was done"
+            )
+        return found[0]
     try:
         inspect.signature(owner).bind()
     except TypeError as error:
         raise ConfigurationError(
             f"{owner.__name__} needs arguments to make an agent ({error}): make one, and call the method on it"
         ) from None
-    return own.setdefault("agent", owner())
+    return own.setdefault("agent", (owner(), written))[0]
