@@ -261,6 +261,48 @@ def sweep(session: nox.Session) -> None:
         session.run("coverage", "report", f"--omit={CORE}", "--format=total")
 
 
+# What each side of the benchmarks needs, in an environment of its own: the floors, and peers of phronomy, the newest of each.
+BENCHMARKED = {
+    "floor": ("aiohttp", "httpx"),
+    "litellm": group("litellm"),
+    "langgraph": ("langchain", "langchain-openai", "langgraph", "langgraph-checkpoint-sqlite"),
+    "openai-agents": ("openai-agents",),
+    "pydantic-ai": ("pydantic-ai-slim[openai]",),
+}
+SIDES = {
+    "floor": "floor",
+    "floor+claims": "floor",
+    "floor+litellm": "litellm",
+    "phronomy+litellm": "litellm",
+    "langgraph": "langgraph",
+    "openai-agents": "openai-agents",
+    "pydantic-ai": "pydantic-ai",
+}
+
+
+@nox.session(default=False)
+def benchmarks(session: nox.Session) -> None:
+    """Measure phronomy beside hand-written floors and its peers, and write `docs/performance.md`. `nox -s benchmarks -- --quick`"""
+    session.install(".")
+    installing, pythons = [], {}
+    for name, needed in BENCHMARKED.items():
+        place = Path(session.bin).parents[1] / f"benchmarks-{name}"
+        if not place.exists():
+            session.run("python", "-m", "venv", "--without-pip", str(place))
+        pythons[name] = str(place / "bin" / "python")
+        wanted = [*needed, *(["."] if name == "litellm" else [])]
+        pip = [str(Path(session.bin, "python")), "-m", "pip", "--python", pythons[name]]
+        installing.append(subprocess.Popen([*pip, "install", "--quiet", "--upgrade", *wanted]))  # noqa: S603  # as `session.install` does, side by side
+    codes = [each.wait() for each in installing]
+    if any(codes):
+        session.error("an environment could not be made")
+    figures = str(Path(session.create_tmp()).resolve() / "figures.json")
+    named = [option for side, name in SIDES.items() for option in ("--python", f"{side}={pythons[name]}")]
+    session.run("python", "benchmarks/performance", "--json", figures, *named, *session.posargs)
+    if not any(each.startswith(("--rows", "--sides")) for each in session.posargs):
+        session.run("python", "benchmarks/performance/page.py", figures)
+
+
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
     """Break copies of the project by hand, and say which breaks the tests see."""

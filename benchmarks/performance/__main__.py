@@ -46,8 +46,11 @@ def environments(options: argparse.Namespace) -> list[Environment]:
     ours = [("floor", None), ("floor+claims", None), ("phronomy", ROOT)]
     if options.against is not None:
         ours.append(("before", options.against.resolve()))
-    if find_spec("litellm") is not None:
-        ours += [("floor+litellm", None), ("phronomy+litellm", ROOT)]
+    ours += [
+        each
+        for each in (("floor+litellm", None), ("phronomy+litellm", ROOT))
+        if each[0] in named or find_spec("litellm")
+    ]
     found = [Environment(name, named.get(name, sys.executable), tree=tree) for name, tree in ours]
     found += [Environment(name, named[name], peer=True) for name in PEERS if name in named]
     wanted = options.sides.split(",") if options.sides else [each.name for each in found]
@@ -127,6 +130,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     wanted = [row for row in rows(waiting) if not options.rows or row.key in options.rows.split(",")]
     sides = environments(options)
     report: dict[str, Any] = {
+        "note": f" {options.note}".rstrip(),
         "date": time.strftime("%-d %B %Y", time.gmtime()), "quick": options.quick, "waiting": waiting,
         "python": platform.python_version(), "cores": os.cpu_count(), "load": os.getloadavg()[0],
         "versions": {each.name: described(each) for each in sides}, "rows": {}, "curves": {},
@@ -135,9 +139,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         workers = [Worker(each, url, Path(folder) / each.name) for each in sides]
         try:
             for row in wanted:
-                found = measure(row, workers, options.rounds or (row.quick if options.quick else row.rounds))
-                told(found)
-                report["rows"][row.key] = found.figures
+                for found in measure(row, workers, options.rounds or (row.quick if options.quick else row.rounds)):
+                    told(found)
+                    report["rows"][found.row.key] = found.figures
             ours = next((each for each in workers if each.environment.name == "phronomy"), None)
             if ours is not None and (options.curves or not options.rows):
                 for curve in CURVES:
@@ -164,6 +168,7 @@ def main() -> int:
     parser.add_argument("--against", type=Path, help="another checkout, measured as `before`")
     parser.add_argument("--python", action="append", default=[], metavar="SIDE=PATH", help="the interpreter of a side")
     parser.add_argument("--json", type=Path, help="where the figures go, for `page.py`")
+    parser.add_argument("--note", default="", help="a sentence about this run, for the page")
     parser.add_argument("--list", action="store_true", help="list the rows")
     options = parser.parse_args()
     if options.list:

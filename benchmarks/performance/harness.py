@@ -45,6 +45,7 @@ class Environment:
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
             "LANGSMITH_TRACING": "false",
         }
+        found.pop("PYTHONPATH", None)
         if self.tree is not None:
             found["PYTHONPATH"] = str(self.tree)
         return found
@@ -133,6 +134,9 @@ class Row:
     peers: int | None = None
     """In how many of the rounds the peers take part, where they take long; by default in all."""
 
+    also: Row | None = None
+    """Another row, whose figure comes from the same measurement."""
+
     def figure(self, reading: Reading) -> float:
         """What the row shows of a measurement."""
         if self.unit == "ms":
@@ -168,12 +172,12 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), kept[0], kept[-1]
 
 
-def measure(row: Row, workers: Iterable[Worker], rounds: int) -> Found:
+def measure(row: Row, workers: Iterable[Worker], rounds: int) -> list[Found]:
     """Measure a row on each side that has it, in rounds that begin with another side each.
 
     A side's first measurement of a row warms it up, and does not count; where it takes long, it is shorter.
     """
-    figures: dict[str, dict[int, float]] = {}
+    found = [Found(each, {}) for each in (row, row.also) if each is not None]
     taking = [worker for worker in workers if row.litellm or "litellm" not in worker.environment.name]
     for number in range(rounds):
         for worker in list(taking):
@@ -185,9 +189,10 @@ def measure(row: Row, workers: Iterable[Worker], rounds: int) -> Found:
                     worker.cold(number) if row.method == "cold" else worker.ask(row.method, row.arguments, row.repeat)
                 )
                 assert reading is not None
-                figures.setdefault(name, {})[number] = row.figure(reading)
+                for each in found:
+                    each.figures.setdefault(name, {})[number] = each.row.figure(reading)
         taking = taking[1:] + taking[:1]
-    return Found(row, figures)
+    return found
 
 
 def warmed(row: Row, worker: Worker) -> bool:

@@ -19,13 +19,13 @@ def rows(waiting: int) -> list[Row]:
     http, script, graph = {"kind": "http"}, {"kind": "script"}, {"kind": "graph"}
     long, short = {"calls": 500}, {"calls": 10}
     flight, full, many = {"runs": 200}, {"runs": waiting}, {"kind": "script", "runs": 200}
+    stored = Row("bytes", "bytes at 500 calls", "calls", unit="B", goal=2.0)
     return [
         Row("cold", "import + first cycle", "cold", {}, 1, 11, 3, goal=2.5, litellm=True, peers=3),
         Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True),
         Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True),
         Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0),
-        Row("calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2, goal=2.0, peers=1),
-        Row("bytes", "bytes at 500 calls", "calls", script | long, 1, 1, 1, "B", goal=2.0),
+        Row("calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2, goal=2.0, peers=1, also=stored),
         Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE),
         Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE),
         Row(

@@ -7,15 +7,16 @@ What it returns is a figure beside the time.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import shutil
 from collections.abc import Awaitable, Generator
 from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from work import ANSWER
+
+if TYPE_CHECKING:
+    import asyncio
 
 Measured = Generator[None, None, float | None]
 
@@ -57,6 +58,7 @@ class Side:
         self.url, self.folder = url, folder
         self.kept: dict[str, Desk] = {}
         self.numbers = count()
+        self.runner: asyncio.Runner | None = None
 
     # What a side implements
 
@@ -109,7 +111,9 @@ class Side:
 
     def resumed(self, kind: str, calls: int) -> Measured:
         """Load a run that waits after so many calls, and resume it to its answer."""
-        origin = self.folder / f"resumed-{kind}-{calls}.db"
+        import shutil  # noqa: PLC0415  # as in `stored`
+
+        origin = self.folder / f"resumed-{calls}.db"
         note = origin.with_suffix(".txt")
         if not note.exists():
             desk = self.desk(origin, "script", calls)  # what is stored is the same, and sooner there
@@ -117,7 +121,7 @@ class Side:
             desk.close()
             stored(origin)
         waiting = note.read_text()
-        path = self.folder / f"resumed-{next(self.numbers)}.db"
+        path = self.folder / f"copy-{next(self.numbers)}.db"
         shutil.copyfile(origin, path)
         desk = self.desk(path, kind, calls)
         yield
@@ -153,9 +157,12 @@ class Side:
 
     def in_flight(self, runs: int) -> Measured:
         """So many cycles over HTTP at once, in one event loop."""
-        loop = asyncio.new_event_loop()
+        import asyncio  # noqa: PLC0415  # as in `stored`
+
+        self.runner = self.runner or asyncio.Runner()
+        run = self.runner.run  # one loop for all rounds: a library may keep clients that belong to it
         path = self.folder / f"flight-{next(self.numbers)}.db"
-        desk = loop.run_until_complete(self.async_desk(path))
+        desk = run(self.async_desk(path))
 
         async def cycle(number: int) -> str:
             return await desk.resume(await desk.suspend(number))
@@ -164,19 +171,20 @@ class Side:
             return await asyncio.gather(*(cycle(number) for number in range(runs)))
 
         yield
-        said = loop.run_until_complete(together())
+        said = run(together())
         yield
-        loop.run_until_complete(desk.close())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+
+        async def close() -> None:
+            await desk.close()
+
+        run(close())
         assert said == [ANSWER] * runs
         return None
 
 
 def stored(path: Path) -> int:
     """The bytes of a database, its write-ahead log folded in."""
-    import sqlite3  # noqa: PLC0415  # a side that needs none does not pay for it
+    import sqlite3  # noqa: PLC0415  # the first cycle of a fresh process does not pay for it
 
     db = sqlite3.connect(path)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
