@@ -93,7 +93,6 @@ from phronomy.observability.hooks import Hooks
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Decision, Defer, PendingApproval, Reject, Respond, Skip
-from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.grants import Grant
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.records.principals import Principal
@@ -124,6 +123,7 @@ if TYPE_CHECKING:
     from phronomy.models.responses import ResponsesModel
     from phronomy.observability.events import Event
     from phronomy.observability.telemetry import Telemetry
+    from phronomy.records.diff import CheckpointDiff, diff
     from phronomy.runs.wire import to_wire
     from phronomy.stores.key_value.store import KeyValueStore
     from phronomy.stores.redis.store import RedisStore
@@ -158,6 +158,7 @@ __version__ = VERSION
 _LAZY = {
     "Abort": "phronomy.graph.signals",
     "ChatCompletionsModel": "phronomy.models.chat_completions",
+    "CheckpointDiff": "phronomy.records.diff",
     "Continue": "phronomy.graph.signals",
     "DagNode": "phronomy.teams.patterns",
     "Debugger": "phronomy.debugger.debugger",
@@ -194,6 +195,7 @@ _LAZY = {
     "Telemetry": "phronomy.observability.telemetry",
     "dag": "phronomy.teams.patterns",
     "debate": "phronomy.teams.debate",
+    "diff": "phronomy.records.diff",
     "goal": "phronomy.teams.goal",
     "parallel": "phronomy.teams.patterns",
     "race": "phronomy.teams.patterns",

@@ -203,7 +203,9 @@ LAZY = {
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},
+    "phronomy.stores.base": {"phronomy.records.diff"},
     "phronomy.stores.derived.deciding": {"phronomy.tools.json_schema.answers"},
+    "phronomy.stores.derived.people": {"phronomy.records.people"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
     "phronomy.observability.announcements": {  # where something is to be told

@@ -598,3 +598,23 @@ def test_an_error_is_told_by_its_kind_and_words() -> None:
 def test_importing_tools_loads_no_docstring_parser() -> None:
     command = [sys.executable, "-c", "import sys, phronomy.tools.tool; print('docstring_parser' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "False\n"
+
+
+def test_tools_of_plain_types_share_a_model_where_all_of_it_is_the_same() -> None:
+    def first(size: int | str, kind: Literal["a", "b"] = "a", of: list[int] | None = None) -> str: ...
+    def second(size: str | int, kind: Literal["b", "a"] = "a", of: list[int] | None = None) -> str: ...
+    def zero(at: float = 0.0) -> str: ...
+    def minus_zero(at: float = -0.0) -> str: ...
+    def wrong(kind: Literal["a", "b"] = "c") -> str: ...  # type: ignore[assignment]
+
+    made = [tool(each) for each in (first, second, first)]
+    assert made[0]._arguments._form._model is made[2]._arguments._form._model
+    described = [each.parameters["properties"] for each in made]
+    assert described[0] == described[2]
+    assert described[0]["size"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    assert described[1]["size"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    assert (described[0]["kind"]["enum"], described[1]["kind"]["enum"]) == (["a", "b"], ["b", "a"])
+    assert [tool(each)._arguments.read({}) for each in (zero, minus_zero)] == ['{"at":0.0}', '{"at":-0.0}']
+    for name in ("one", "other"):  # what is refused is refused each time, by the name of its tool
+        with pytest.raises(ToolDefinitionError, match=f"tool {name}: parameter 'kind'"):
+            tool(name=name)(wrong)

@@ -219,7 +219,7 @@ class Record(BaseModel):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         type.__setattr__(cls, "_fields_set", set(cls.model_fields))
-        found = [name for name, field in cls.model_fields.items() if _holds_json(field)]
+        found = [name for name, field in cls.__pydantic_fields__.items() if _holds_json(field)]
         type.__setattr__(cls, "json_fields", frozenset(found))
         for name in found:
             type.__setattr__(cls, name, _Plain(name))
@@ -268,7 +268,11 @@ def _records_in(shapes: Iterable[Any]) -> Iterator[type[Record]]:
 
 
 def _holds_json(field: FieldInfo) -> bool:
-    return _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation))
+    if field.metadata and _is_json(field.metadata):
+        return True
+    if isinstance(field.annotation, type):  # most are: this is asked for each field of each record, at import
+        return False
+    return any(_is_json(get_args(part)) for part in get_args(field.annotation) if not isinstance(part, type))
 
 
 def _is_json(marks: Iterable[Any]) -> bool:

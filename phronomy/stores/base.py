@@ -24,7 +24,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 from typing_extensions import Unpack
 
@@ -35,7 +36,6 @@ from phronomy.foundation.spelling import check_options
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
-from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.principals import Principal
 from phronomy.records.validation import checked
 from phronomy.stores.batches import Batches
@@ -65,8 +65,7 @@ from phronomy.stores.rows import (
 from phronomy.stores.triggering import Triggering
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
+    from phronomy.records.diff import CheckpointDiff
 
 
 class AsyncPrimitives(Protocol):
@@ -556,6 +555,8 @@ class Store(Batches, Granting, Triggering, ABC):
 
     def diff(self, before: str, after: str) -> CheckpointDiff:
         """Compare two checkpoints by their ids. They may belong to different runs. Raises `CheckpointNotFound`."""
+        from phronomy.records.diff import diff  # noqa: PLC0415  # nine records, which no run needs
+
         return diff(self.load(before), self.load(after))
 
     async def akept_text(self, digest: str) -> str | None:

@@ -6,7 +6,7 @@ it is built: otherwise a human would be shown one thing and the tool would be gi
 
 from __future__ import annotations
 
-import copy
+import builtins
 import functools
 import inspect
 import re
@@ -22,7 +22,16 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, clean, object_of, pointer_part
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonText,
+    JsonValue,
+    canonical,
+    clean,
+    object_of,
+    plain_object,
+    pointer_part,
+)
 from phronomy.tools.samples import samples
 
 _EXACT = (str, int, float, bool, type(None))
@@ -185,7 +194,8 @@ class Arguments:
         loose = [parameter for parameter in parameters if parameter.has_default or not is_exact(parameter.hint)]
         whose = Owner(f"tool {owner}")
         for parameter in loose:
-            Form(whose, (parameter,)).check()
+            if not (_is_plain(parameter) and _round_trips(*_parts(parameter))):
+                Form(whose, (parameter,)).check()
         # No code of anybody's reads these, so they read today as they did when they were shown.
         self._steady = not loose
         self._form = Form(whose, parameters)
@@ -243,13 +253,13 @@ class Form:
         # Fields are numbered and the parameter's name is the alias, so that a parameter may be called `json` or `copy`.
         self._fields = {parameter.name: f"p{place}" for place, parameter in enumerate(parameters)}
         plain = not config and all(map(_is_plain, parameters))
-        parts = (part for each in parameters for part in (each.name, each.hint, each.default))
+        parts = (part for each in parameters for part in _parts(each)) if plain else ()
         try:
             self._model, schema = _plain_model(*parts) if plain else _model(parameters, config or {})
-            self._has_sets = '"uniqueItems":true' in canonical(schema)
         except Exception as error:
             raise _refused(owner, parameters, error) from error
-        self.schema: JsonDict = copy.deepcopy(schema)  # whoever describes a parameter writes into it
+        self._has_sets = '"uniqueItems":true' in schema
+        self.schema: JsonDict = plain_object(schema)  # afresh: whoever describes a parameter writes into it
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
@@ -328,18 +338,59 @@ class Form:
 
 
 def _is_plain(parameter: Parameter) -> bool:
-    """Whether another of equal parts, of the same types, is the same. -0.0 is not 0.0."""
-    return is_exact(parameter.hint) and (not parameter.has_default or type(parameter.default) in (str, int, bool))
+    """Whether another of equal `_parts` is the same: its type and its default are of JSON's own types and of nobody's code."""
+    return _shape(parameter.hint) is not None and (
+        not parameter.has_default or type(parameter.default) in (str, int, float, bool, type(None))
+    )
+
+
+def _shape(hint: object) -> object | None:
+    """What tells a plain hint from all others, where equality does not: `int | str` equals `str | int`, and has another schema."""
+    if is_exact(hint):
+        return hint
+    parts = get_args(hint)
+    match get_origin(hint):
+        case typing.Literal:
+            return (
+                (typing.Literal, *((type(each), each) for each in parts))
+                if all(type(each) in (str, int, bool, type(None)) for each in parts)
+                else None
+            )
+        case typing.Union | types.UnionType | builtins.list as origin if parts:  # not a bare `typing.List`
+            inner = tuple(map(_shape, parts))
+            return None if None in inner else (origin, *inner)
+    return None
+
+
+def _parts(parameter: Parameter) -> tuple[object, ...]:
+    """What a plain parameter is made of. As text, 0.0 is not -0.0."""
+    shown = repr(parameter.default) if parameter.has_default else None
+    return parameter.name, parameter.hint, _shape(parameter.hint), parameter.default, shown
+
+
+_LENGTH_OF_PARTS = 5
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _plain_model(*parts: Any) -> tuple[type[BaseModel], JsonDict]:
+def _plain_model(*parts: Any) -> tuple[type[BaseModel], JsonText]:
     """As `_model`, made once: a model takes milliseconds, and tools may be made anew for each request."""
-    return _model([Parameter(*parts[at : at + 3]) for at in range(0, len(parts), 3)], {})
+    each = [parts[at : at + _LENGTH_OF_PARTS] for at in range(0, len(parts), _LENGTH_OF_PARTS)]
+    return _model([Parameter(name, hint, default) for name, hint, _, default, _ in each], {})
 
 
-def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonDict]:
-    """The model and its JSON Schema."""
+@functools.lru_cache(maxsize=256, typed=True)
+def _round_trips(*parts: Any) -> bool:
+    """Whether `Form.check` lets a plain parameter pass. It is asked once; where it does not, the error names the owner."""
+    name, hint, _, default, _ = parts
+    try:
+        Form(Owner("a tool"), (Parameter(name, hint, default),)).check()
+    except ConfigurationError:
+        return False
+    return True
+
+
+def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonText]:
+    """The model and the canonical text of its JSON Schema."""
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
         name = parameter.name
@@ -356,7 +407,7 @@ def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseM
         # It would import what the model wrote, before any gate has been asked.
         raise TypeError("ImportString imports while it is validated; take a str")
     schema.setdefault("properties", {})
-    return model, schema
+    return model, canonical(schema)
 
 
 @functools.cache

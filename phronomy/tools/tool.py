@@ -205,7 +205,7 @@ class Tool:
         for option in ToolOptions.__annotations__:  # from here on a change of the class changes no tool that is in use
             if isinstance(getattr(type(self), option), property):
                 raise ToolDefinitionError(f"{type(self).__name__}: {option} is a property; make it a plain attribute")
-            setattr(self, option, getattr(self, option))
+            object.__setattr__(self, option, getattr(self, option))  # an option is known: nothing is to be checked
         self.name = self.name or self._default_name()
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ToolDefinitionError(
@@ -510,6 +510,9 @@ _FIXED = frozenset(
 
 class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool. You can still call it like the function, for example in a test."""
+
+    function: Callable[P, R]
+    """The function itself."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
         spelling.check_options("a tool", options, ToolOptions.__annotations__, ToolDefinitionError)

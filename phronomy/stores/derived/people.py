@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from phronomy.records.people import ALIAS, DEPUTY, PERSON, Deputy, Person, deputy_prefix, read_deputy, read_person
 from phronomy.records.principals import Principal
 from phronomy.stores.derived.documents import documents_under
 from phronomy.stores.documents import NoDocuments
 
 if TYPE_CHECKING:
+    from phronomy.records.people import Deputy, Person
     from phronomy.stores.base import Store
+
+# The records of people load where a name is looked up: most runs ask for none.
 
 _PAGE: Final = 20
 """Rows that are read at once. Most deputies stand for one or two people, and the rest of a page is of others."""
@@ -21,6 +23,8 @@ _PAGE: Final = 20
 
 def person_of(store: Store, id: str) -> Person | None:
     """The person with this id; None if there is none. Raises `StoreError` if the row cannot be read."""
+    from phronomy.records.people import PERSON, read_person  # noqa: PLC0415
+
     try:
         found = store.get_document(PERSON, id)
     except NoDocuments:
@@ -30,6 +34,8 @@ def person_of(store: Store, id: str) -> Person | None:
 
 def person_known_as(store: Store, id: str) -> Person | None:
     """The person with this id, or whom a channel knows by it; None if there is none. Raises `StoreError` for a damaged row."""
+    from phronomy.records.people import ALIAS  # noqa: PLC0415
+
     if (person := person_of(store, id)) is not None:
         return person
     try:
@@ -58,6 +64,8 @@ def represented_by(store: Store, deputy_id: str) -> tuple[Deputy, ...]:
     stands for somebody who was removed, and whoever was removed stands for nobody. Raises `StoreError` if a row cannot
     be read.
     """
+    from phronomy.records.people import DEPUTY, deputy_prefix, read_deputy  # noqa: PLC0415
+
     if (person := person_of(store, deputy_id)) is None:
         return ()
     now = store.clock()
