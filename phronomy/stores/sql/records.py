@@ -27,10 +27,24 @@ from phronomy.stores.sql.statements import Row, Statements, Values
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
 
+_PUTS: Final = {
+    kind: tuple(getattr(kind, name).__set__ for name in kind.__dataclass_fields__)
+    for kind in (Branch, PendingRow, CheckpointRow, AuditRow)
+}
+
+
 def _record_of(kind: type[R], row: Row) -> R:
     """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    # A row with too few columns fails as a TypeError, which the store turns into the error of a damaged database.
-    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
+    puts = _PUTS[kind]
+    if len(row) < len(puts):
+        raise TypeError(
+            f"a {kind.__name__} of {len(row)} columns"
+        )  # the store makes it the error of a damaged database
+    # As in `entries_of`: 4 us for a branch, and 12 by its `__init__`. Every step reads one, and a page of a list 50.
+    record = object.__new__(kind)
+    for put, value in zip(puts, row, strict=False):
+        put(record, value)
+    return record
 
 
 def branch_of(row: Row) -> Branch:
