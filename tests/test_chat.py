@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phronomy.errors import ModelError
+from phronomy.foundation import json_text
 from phronomy.foundation.json_text import plain
 from phronomy.models import ModelRequest, ModelSettings
 from phronomy.models.formats.chat_completions import (
@@ -247,6 +248,12 @@ def test_a_plain_value_is_read_as_json_reads_it() -> None:
     for text in ("", "x", '{"a":1}}', '"a', "1 2"):
         with pytest.raises(json.JSONDecodeError):
             plain(text)
+
+
+def test_texts_are_the_same_where_python_has_no_encoder_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"é": [5.0, 5, None, True, {}], "b": '"\\u0007'}
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    assert json_text._encoder(json_text._ENCODER)(value) == json_text.canonical(value)
 
 
 def test_the_text_of_a_conversation_is_that_of_its_messages() -> None:

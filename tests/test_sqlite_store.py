@@ -14,6 +14,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -605,8 +606,14 @@ def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
         seen.clear()
         store.append(Append(branch_id="b1", seq=2, entries=(note("b"),), claim=MINE, texts=("{}",)))
         assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"]
+        seen.clear()
+        store.append(Append(branch_id="b1", seq=3, claim=MINE, release=True, status="suspended"))
+        store.append(Append(branch_id="b1", seq=3, take="me", status="running"))
+        assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "COMMIT"] * 2
+        branch = store.lineage(branch_id="b1").branch
+        assert (branch.owner, branch.fence, branch.lease_until, branch.status) == ("me", 2, 1030.0, "running")
         before = store._file.ready().total_changes
-        store.append(Append(branch_id="b1", seq=3, claim=MINE, texts=("{}",)))
+        store.append(Append(branch_id="b1", seq=3, claim=replace(MINE, fence=2), texts=("{}",)))
         assert store._file.ready().total_changes == before + 1, "of a text that is there nothing is written"
 
 

@@ -27,10 +27,24 @@ from phronomy.stores.sql.statements import Row, Statements, Values
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
 
+_PUTS: Final = {
+    kind: tuple(getattr(kind, name).__set__ for name in kind.__dataclass_fields__)
+    for kind in (Branch, PendingRow, CheckpointRow, AuditRow)
+}
+
+
 def _record_of(kind: type[R], row: Row) -> R:
     """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    # A row with too few columns fails as a TypeError, which the store turns into the error of a damaged database.
-    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
+    puts = _PUTS[kind]
+    if len(row) < len(puts):
+        raise TypeError(
+            f"a {kind.__name__} of {len(row)} columns"
+        )  # the store makes it the error of a damaged database
+    # As in `entries_of`: 4 us for a branch, and 12 by its `__init__`. Every step reads one, and a page of a list 50.
+    record = object.__new__(kind)
+    for put, value in zip(puts, row, strict=False):
+        put(record, value)
+    return record
 
 
 def branch_of(row: Row) -> Branch:
@@ -69,26 +83,36 @@ def changed_values(branch: Branch, n: int) -> Values:
     return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, branch.handed, n
 
 
-def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
+def going_on(sql: Statements, tenant: str, change: Append, now: float, lease: float) -> tuple[str, Values] | None:
     """The statement `go_on` for a change, and its values; None for a change that it is not for."""
-    claim = change.claim
-    # A claim that is to be taken needs to see whose it is now, and a number outside the branch's room has no place in
-    # the table: both are judged in the long way.
-    if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
+    claim, taker = change.claim, change.take
+    # A number outside the branch's room has no place in the table, and who takes a branch and leaves it at once is rare:
+    # these are judged in the long way, as are the notes of those who have no claim.
+    if change.holder is not None or (taker is not None and change.release) or not 0 <= change.seq < SIZE:
         return None
-    until = now + change.lease if change.lease else None
-    values: list[object] = [change.seq + len(change.entries), change.head, until, now]
+    if claim is not None and claim.branch_id != change.branch_id:
+        return None
+    values: list[object] = [change.seq + len(change.entries), change.head, now]
+    place, whose = (tenant, change.branch_id, change.seq), (claim.owner, claim.fence) if claim is not None else (now,)
+    if taker is not None:
+        does = "takes"
+        values += (now + (change.lease or lease), taker)
+    elif change.release:
+        does = "releases"
+    else:
+        does = "keeps"
+        values.append(now + change.lease if change.lease else None)
     # A status that is set is written to each partial index that mentions it. Most steps find `running` and leave it, so
     # that is a condition and no assignment.
     status = "kept"
     if change.status is not None:
-        status = "running" if change.status == "running" else "new"
+        # One that is taken is most often suspended.
+        status = "running" if change.status == "running" and taker is None else "new"
     if status == "new":
         values.append(change.status)
     if change.announce:
         values.append(change.seq)
-    values += (tenant, claim.branch_id, change.seq, claim.owner, claim.fence)
-    return sql.go_on[status, change.announce], tuple(values)
+    return sql.go_on[does, status, change.announce], (*values, *place, *whose)
 
 
 def leaving(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:

@@ -144,10 +144,15 @@ _TIMES: Final = ("lease_until", "created_at", "changed_at")
 # writer holds the row, PostgreSQL waits and then judges the row as that one left it, and nothing matches any more. A
 # change for which it finds no row is judged in the long way, which says why.
 _GO_ON: Final = """
-    UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until),
-        changed_at = <later>(changed_at, ?)<also>
-    WHERE tenant = ? AND id = ? AND seq = ? AND owner = ? AND fence = ? AND handed IS NULL<if> RETURNING <columns>, n
+    UPDATE <branches> SET seq = ?, head = COALESCE(?, head), changed_at = <later>(changed_at, ?), <claim><also>
+    WHERE tenant = ? AND id = ? AND seq = ? AND <whose> AND handed IS NULL<if> RETURNING <columns>, n
 """
+# What a step does with the claim, and whose the branch has to be. One that is taken is judged as in `grown`.
+_CLAIM: Final = {
+    "keeps": ("lease_until = COALESCE(?, lease_until)", "owner = ? AND fence = ?"),
+    "releases": ("lease_until = 0, owner = NULL", "owner = ? AND fence = ?"),
+    "takes": ("lease_until = ?, owner = ?, fence = fence + 1", "(owner IS NULL OR lease_until <= ?)"),
+}
 # What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
 _STATUS: Final = {"kept": ("", ""), "running": ("", " AND status = 'running'"), "new": (", status = ?", "")}
 
@@ -390,7 +395,13 @@ class Statements(LeaveStatements):
         # The first time counts: from where on a branch is to be announced is said once.
         announce = ", announced = COALESCE(announced, ?)"
         self.go_on: Final = {
-            (status, announces): sql(_GO_ON.replace("<also>", also + announce * announces).replace("<if>", condition))
+            (does, status, announces): sql(
+                _GO_ON.replace("<claim>", claim)
+                .replace("<also>", also + announce * announces)
+                .replace("<whose>", whose)
+                .replace("<if>", condition)
+            )
+            for does, (claim, whose) in _CLAIM.items()
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }

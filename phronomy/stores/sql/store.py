@@ -279,7 +279,7 @@ class SQLStore(Store):
             return records.branch_of(row)
         # Two statements for the usual step, this one and the insert of the entries. On a server each is a journey, and
         # a run is made of such steps.
-        going_on = records.going_on(sql, tenant, change, now) or records.leaving(sql, tenant, change, now)
+        going_on = records.going_on(sql, tenant, change, now, self.lease) or records.leaving(sql, tenant, change, now)
         row = None if going_on is None or decision is not None else (yield "one", *going_on)
         if row is not None:
             after, n = records.branch_of(row), row[-1]
