@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -369,6 +369,17 @@ class LeaveStatements(DocumentStatements):
         self.leave_decision: dict[bool, str] | None = decision if dialect.whole else None
 
 
+def _steps() -> Iterator[tuple[tuple[str, str, bool], str]]:
+    """The texts of a step, by what it does with the claim, the status that the branch had, and whether it is to be announced."""
+    # The first time counts: from where on a branch is to be announced is said once.
+    announce = ", announced = COALESCE(announced, ?)"
+    for does, (claim, whose) in _CLAIM.items():
+        for status, (also, condition) in _STATUS.items():
+            text = _GO_ON.replace("<claim>", claim).replace("<whose>", whose).replace("<if>", condition)
+            yield (does, status, False), text.replace("<also>", also)
+            yield (does, status, True), text.replace("<also>", also + announce)
+
+
 class Statements(LeaveStatements):
     """The statements of a dialect. `schema` is the quoted name of the schema that the tables are in, with its dot, or empty."""
 
@@ -392,19 +403,7 @@ class Statements(LeaveStatements):
             """UPDATE <branches> SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ?,
             announced = ?, handed = ? WHERE n = ?"""
         )
-        # The first time counts: from where on a branch is to be announced is said once.
-        announce = ", announced = COALESCE(announced, ?)"
-        self.go_on: Final = {
-            (does, status, announces): sql(
-                _GO_ON.replace("<claim>", claim)
-                .replace("<also>", also + announce * announces)
-                .replace("<whose>", whose)
-                .replace("<if>", condition)
-            )
-            for does, (claim, whose) in _CLAIM.items()
-            for status, (also, condition) in _STATUS.items()
-            for announces in (False, True)
-        }
+        self.go_on: Final = {key: sql(text) for key, text in _steps()}
         # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
