@@ -227,6 +227,7 @@ class _Hand:
     def __init__(self, idle: list[_Hand]) -> None:
         self._idle = idle
         self._box: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]]] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._started = False
 
@@ -237,6 +238,7 @@ class _Hand:
         if not self._started:
             self._started = True
             self._thread.start()
+        self._begun.get()  # as the start of a thread is waited for: of several that are handed work, the first begins first
 
     def _live(self) -> None:
         while True:
@@ -247,6 +249,7 @@ class _Hand:
                     self._idle.remove(self)
                     return
                 continue
+            self._begun.put(None)
             result = work()
             self._thread.name = "phronomy-idle"
             # Before the result is delivered, so that whoever waits for it, and goes on with more work, finds this thread.
