@@ -142,6 +142,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 for found in measure(row, workers, options.rounds or (row.quick if options.quick else row.rounds)):
                     told(found)
                     report["rows"][found.row.key] = found.figures
+                kept(report, options.json)  # a long run that is ended early has what it has
             ours = next((each for each in workers if each.environment.name == "phronomy"), None)
             if ours is not None and (options.curves or not options.rows):
                 for curve in CURVES:
@@ -152,6 +153,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             for worker in workers:
                 worker.close()
     return report
+
+
+def kept(report: dict[str, Any], place: Path | None) -> None:
+    """Write the figures where they are wanted."""
+    if place is not None:
+        place.write_text(json.dumps(report, indent=1))
 
 
 def main() -> int:
@@ -175,9 +182,7 @@ def main() -> int:
         for row in rows(1_000_000):
             print(f"{row.key:<14}{row.title}")
         return 0
-    report = run(options)
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1))
+    kept(run(options), options.json)
     return 0
 
 
