@@ -186,7 +186,8 @@ def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseExceptio
 
     `deliver` is called there with the result, or the error, and must not block.
     """
-    _THREADS.do(partial(copy_context().run, _done, work), deliver)
+    context = copy_context()
+    _THREADS.do(lambda: context.run(_done, work), deliver)
 
 
 def _done(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:

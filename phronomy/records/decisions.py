@@ -51,7 +51,8 @@ PAST: Final[Mapping[DecisionKind, str]] = {
 }
 """How a call stands once a decision of this kind is taken on it."""
 
-SAID: Final[Mapping[AuditKind, str]] = dict[AuditKind, str](PAST.items()) | {
+SAID: Final[Mapping[AuditKind, str]] = {
+    **dict[AuditKind, str](PAST.items()),
     "respond": "answered",
     "fork": "forked",
     "restore": "restored",

@@ -580,4 +580,4 @@ def _object_in(said: object) -> dict[str, object] | None:
         found: object = parse(text[start : end + 1]) if 0 <= start < end else None
     except JsonError:
         return None
-    return found if isinstance(found, dict) else None
+    return {**found} if isinstance(found, dict) else None

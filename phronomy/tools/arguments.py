@@ -359,7 +359,8 @@ def _shape(hint: object) -> object | None:
         case typing.Union | types.UnionType | builtins.list as origin if parts:  # not a bare `typing.List`
             inner = tuple(map(_shape, parts))
             return None if None in inner else (origin, *inner)
-    return None
+        case _:
+            return None
 
 
 def _parts(parameter: Parameter) -> tuple[object, ...]:

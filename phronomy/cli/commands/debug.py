@@ -32,7 +32,6 @@ from phronomy.foundation.quoting import HIDDEN
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
-from phronomy.runs.options import CallOptions
 from phronomy.stops.breakpoints import Breakpoint, BreakpointHit
 from phronomy.stores.memory import MemoryStore
 
@@ -80,10 +79,9 @@ def debug(
     if scope and run is not None:
         raise WrongUsage("--scope goes with a run that begins: one that --run goes on with has its own")
     with open_place(screen, here, makes=run is None) as place:
-        options: CallOptions[object] = {"deps": place.deps}
-        if scope:
-            options["scopes"] = scope
-        debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, **options)
+        given: dict[str, Any] = {"scopes": scope} if scope else {}
+        given |= {"deps": place.deps, "by": by or login_name(), "accept_changes": accept_changes}
+        debugger = Debugger(place.worker, **given)
         session = Session(screen, place, Mask(place.agent, reveal=reveal), debugger)
         return session.run(input, run)
 
