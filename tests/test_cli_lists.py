@@ -603,7 +603,7 @@ def test_what_lapses_while_somebody_thinks_is_told_and_the_conversation_goes_on(
     monkeypatch.setattr(cli.Screen, "ask", ask)
     place = Place(store=store, agent=agent, options=())
     mask = Mask(agent, reveal=False)
-    chat = Chat(screen=cli.Screen(), place=place, mask=mask, thread_id="t", by="rita", again="phronomy chat")
+    chat = Chat(screen=cli.Screen(), place=place, mask=mask, thread_id="t", by="rita", scopes=(), again="phronomy chat")
     assert chat.run() == cli.DONE
     found = capsys.readouterr()
     assert re.search(

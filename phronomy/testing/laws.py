@@ -138,7 +138,8 @@ def _kept(found: Found, witness: Witness) -> Iterator[str]:
         ends = head.ending is not None or any(isinstance(outcome, Ending) for outcome in head.journal)
         taken = {decision.pending_id for decision in found.decisions[branch_id]}
         for pending_id, kind in line["decided"]:
-            if pending_id not in taken and not ends:
+            # A record without a request is of a branch that somebody started, or of a call that a scope refused.
+            if pending_id is not None and pending_id not in taken and not ends:
                 yield f"a decision ({kind} on {pending_id}) was stored, and its branch {branch_id} lost it"
 
 
