@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from phronomy.errors import CheckpointEdited, CheckpointNotFound, StoreError
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stores import dispatch
-from phronomy.stores.log.log import as_sealed, journal_entry, pending_rows, row_entry
+from phronomy.stores.log.log import as_sealed, pending_rows, whole_entries
 from phronomy.stores.rows import Append, Branch
 
 if TYPE_CHECKING:
@@ -18,13 +18,6 @@ if TYPE_CHECKING:
 def adopt(store: Store, checkpoint: Checkpoint) -> None:
     """Take a checkpoint in, as `Store.save` does, without looking at its values: the caller has validated it."""
     sealed = as_sealed(checkpoint)
-    # Each row whole: there is no log here that it could go on from.
-    entries = []
-    for part in sorted(checkpoint.nested, key=lambda part: -len(part.path)):  # those inside come first, as in a fork
-        entries.append(row_entry(None, as_sealed(part), {}))
-        entries += [journal_entry(outcome, part.path) for outcome in part.journal]
-    entries.append(row_entry(None, sealed, {}))
-    entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
     # A branch of its own, though the text names one: its log begins here, and nothing before it is known.
     branch = Branch.of(checkpoint)
     # Two checkpoints of one run may be brought one after the other. The second cannot be put behind the first, as what
@@ -34,7 +27,7 @@ def adopt(store: Store, checkpoint: Checkpoint) -> None:
     change = Append(
         branch_id=branch.id,
         seq=0,
-        entries=tuple(entries),
+        entries=tuple(whole_entries(checkpoint)),
         head=checkpoint.id,
         # Nobody drives it: as running it would look like the run of a dead worker, and `recover_all` would carry it on
         # without being asked. Failed can be resumed, and waits until somebody does.

@@ -59,6 +59,13 @@ def journal_entry(outcome: Outcome, path: str) -> Entry:
     return Entry(path=path, body=outcome_text(outcome))
 
 
+def whole_entries(checkpoint: Checkpoint) -> Iterator[Entry]:
+    """A checkpoint with the runs nested in it and their journals, as entries that need none before them."""
+    for part in (*sorted(checkpoint.nested, key=lambda part: -len(part.path)), checkpoint):  # those inside come first
+        yield row_entry(None, as_sealed(part), {})
+        yield from (journal_entry(outcome, part.path) for outcome in part.journal)
+
+
 def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
     """The rows to list for the approvals that a checkpoint waits for; `label` is the branch's."""
     place = Branch.of(checkpoint)
