@@ -157,7 +157,7 @@ async def waiting(visit: Visit) -> Response:
     store, wanted = visit.store, query.wanted()
     page = await list_waiting(store, visit.identity, wanted, limit=ROWS, after=query.after)
     count = await count_waiting(store, visit.identity, wanted, most=_COUNTED if wanted.looks_closer else COUNTED)
-    everywhere = await store.acount(asks_human=True) if not page.rows else None
+    everywhere = await count_waiting(store, visit.identity, WaitingFilter()) if not page.rows else None
     listed, now = query.address(), store.clock()
     return render(
         visit,
