@@ -3,6 +3,7 @@
 With `-j` they run side by side. The tests take longest and wait a lot, so they begin early, and the others go by meanwhile.
 """
 
+import json
 import os
 import re
 import shutil
@@ -56,23 +57,6 @@ CORE = ",".join(
         "records/checkpoint",
     )
 )
-
-# Of the core alone: to look at nothing else takes less time.
-CORE_ALONE = f"""
-[run]
-branch = true
-parallel = true
-patch = subprocess
-include = {CORE}
-
-[report]
-precision = 2
-show_missing = true
-skip_covered = true
-exclude_also =
-    ^\\s*if TYPE_CHECKING:
-    assert_never\\(
-"""
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
@@ -215,11 +199,21 @@ def tests(session: nox.Session) -> None:
     """Run the tests: each once for each of its values, going round the drivers and stores."""
     install_tests(session)
     if FOLLOWED and not session.posargs:
-        settings = Path(session.create_tmp()).resolve() / "core.coveragerc"
-        settings.write_text(CORE_ALONE)
+        settings = Path(session.create_tmp()).resolve() / "coverage.toml"
+        settings.write_text(core_alone())
         measured(session, "--measure-core", "--durations=20", settings=str(settings))
     else:
         session.run("pytest", *(session.posargs or [*WORKERS, "--durations=20"]))
+
+
+def core_alone() -> str:
+    """The project's settings of coverage, but for the core alone: to look at nothing else takes less time."""
+    tables = PROJECT["tool"]["coverage"]
+    run = {name: value for name, value in tables["run"].items() if name != "source"} | {"include": CORE.split(",")}
+    lines = []
+    for name, table in {**tables, "run": run}.items():
+        lines += [f"[tool.coverage.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    return "\n".join(lines)
 
 
 def measured(session: nox.Session, *options: str, settings: str = "pyproject.toml") -> None:
