@@ -316,9 +316,8 @@ def _told(row: AuditRow) -> tuple[str, Kind] | None:
         return None
     if record.refused and not record.checked:
         return None
-    if (
-        record.pending_id is None
-    ):  # nobody was asked about a call that scopes refused, and a new branch tells what it asks
+    # Nobody was asked about a call that scopes refused, and a new branch tells what it asks.
+    if record.pending_id is None:
         return (record.run_id, "ended") if record.kind in ("cancel", "supersede") else None
     if record.vote:
         return record.pending_id, "voted"

@@ -145,9 +145,8 @@ class GroupCommit:
     def _written(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
         """What came of each write."""
         if len(works) > 1:
-            with suppress(
-                BaseException
-            ):  # it may be the fault of one of them: each is tried by itself, and told of its own
+            # It may be the fault of one of them: each is tried by itself, and told of its own.
+            with suppress(BaseException):
                 return self._file.write_each(works)
         return [_outcome(self._file.write, work) for work in works]
 

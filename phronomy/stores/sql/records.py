@@ -37,9 +37,8 @@ def _record_of(kind: type[R], row: Row) -> R:
     """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
     puts = _PUTS[kind]
     if len(row) < len(puts):
-        raise TypeError(
-            f"a {kind.__name__} of {len(row)} columns"
-        )  # the store makes it the error of a damaged database
+        # The store makes it the error of a damaged database.
+        raise TypeError(f"a {kind.__name__} of {len(row)} columns")
     # As in `entries_of`: 4 us for a branch, and 12 by its `__init__`. Every step reads one, and a page of a list 50.
     record = object.__new__(kind)
     for put, value in zip(puts, row, strict=False):
