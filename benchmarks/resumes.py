@@ -34,9 +34,8 @@ from copies import Runs, resident  # of this folder
 from servers import postgres_schema, postgres_url
 from stores import Template
 
-from phronomy import Agent, Store, ToolContext, tool
+from phronomy import Agent, Message, ModelReply, ModelRequest, Store, ToolCall, ToolContext, Usage, tool
 from phronomy.stores import open_store
-from phronomy.testing import ScriptedModel, call
 
 GROWTH: Final = 1.05
 """How much more memory a process may have at the end than after the first fifth of the time."""
@@ -45,6 +44,25 @@ THREADS: Final = 8
 """Resumes that one process carries out at the same time."""
 
 DRIVERS: Final = ("threads", "asyncio")
+
+
+class Paying:
+    """A model inside the process, which keeps nothing of what it is asked: a scripted model keeps all of it, for tests."""
+
+    name = "paying"
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """The call after the message, and the answer after the call."""
+        asked = request.messages[-1].role == "user"
+        calls = (ToolCall(id="call_1", name="pay", arguments='{"order": 1}'),) if asked else ()
+        return ModelReply(
+            message=Message(role="assistant", content="" if asked else "Done.", tool_calls=calls),
+            usage=Usage(requests=1),
+        )
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
+        """The async twin of `complete`."""
+        return self.complete(request)
 
 
 def payer(store: Store, called: Counter[str] | None = None) -> Agent[Any, str]:
@@ -57,10 +75,7 @@ def payer(store: Store, called: Counter[str] | None = None) -> Agent[Any, str]:
         called[ctx.run_id] += 1
         return f"paid {order}"
 
-    def reply(request: Any) -> Any:
-        return call("pay", {"order": 1}) if request.messages[-1].role == "user" else "Done."
-
-    return Agent(name="payer", model=ScriptedModel(reply), tools=[pay], store=store)
+    return Agent(name="payer", model=Paying(), tools=[pay], store=store)
 
 
 class Resumer:
