@@ -261,6 +261,7 @@ class _Said(TypedDict, total=False):
     decisions: list[Decision]
     handoffs: list[HandedOver]
     calls: list[_Unread]
+    usage: _Unread
 
 
 class _Kept(TypedDict):
@@ -325,13 +326,14 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             # The calls were shown the state as of this row. Changes that came later must not be laid over what they
             # were shown.
             seen = len(changes)
-        given: Mapping[str, Any] = row
-        for name, log in logs.items():
-            if "cut" in row:
-                # Cuts come before the tail of the same row, as they were made.
+        if "cut" in row:
+            # Cuts come before the tail of the same row, as they were made.
+            for name, log in logs.items():
                 del log[row["cut"].get(name, len(log)) :]
-            if (more := given.get(name)) is not None:
-                log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
+        for item in row.get("messages", ()):
+            logs["messages"].append(_referred(results, place, item["ref"]) if isinstance(item, dict) else item)
+        logs["decisions"] += row.get("decisions", ())
+        logs["handoffs"] += row.get("handoffs", ())
     # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which either makes
     # sense of it or says which row is damaged.
     if not latest.keys() >= _REQUIRED:
@@ -393,10 +395,10 @@ def _content_of(kept: _Kept) -> JsonText:
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
     # Backwards and not in the row's own journal alone: a result with images may be referred to by several rows, and
     # stands in the journal before the first.
-    found = next((at for at in range(place, -1, -1) if (at, ref) in results), None)
-    if found is None:
-        raise ValueError("a result is not where it should be")
-    return results[found, ref]
+    for at in range(place, -1, -1):
+        if (found := results.get((at, ref))) is not None:
+            return found
+    raise ValueError("a result is not where it should be")
 
 
 def outcome_text(outcome: Outcome) -> str:
