@@ -52,6 +52,8 @@ def imported(name: str, *, lazy: bool) -> set[str]:
             elif isinstance(child, ast.ImportFrom) and inside == lazy:
                 assert child.module is not None, f"{name}: a relative import"
                 modules = {f"{child.module}.{alias.name}" for alias in child.names}
+                if child.module == "phronomy.foundation.lazy_modules":  # what stands there acts as soon as it is used
+                    yield from (alias.name for alias in child.names)
                 yield from modules & FILES.keys() or {child.module}
             else:
                 yield from visit(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -152,7 +154,7 @@ MAY_ACT = {
     "phronomy.stops.interrupts": {"contextvars"},
     "phronomy.mcp.server": {"os", "threading"},
     "phronomy.models.formats.answer": {"time"},
-    "phronomy.models.http.direct": {"httpx2", "tenacity", "urllib"},
+    "phronomy.models.http.direct": {"httpx2", "urllib"},
     "phronomy.models.http.clients": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
     "phronomy.models.patience": {"asyncio", "queue", "time"},
     "phronomy.models.retry": {"os", "tenacity", "threading"},
@@ -223,7 +225,7 @@ LAZY = {
     "phronomy.mcp.server": {"phronomy.mcp.session", "phronomy.mcp.elicitation"},
     "phronomy.models.formats.answer": {"email.utils"},
     "phronomy.concurrency.retries": {"tenacity"},
-    "phronomy.models.http.direct": {"aiohttp", "httpx2", "tenacity"},
+    "phronomy.models.http.direct": {"aiohttp", "httpx2"},
     "phronomy.models.http.clients": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
     "phronomy.models.http.openai_client": {"openai.types.chat"},
     "phronomy.models.retry": {"tenacity"},
@@ -566,6 +568,7 @@ def test_the_lists_of_packages_are_sorted_and_true(package: str) -> None:
 def test_importing_phronomy_loads_nothing_heavy() -> None:
     heavy = [
         "aiohttp",
+        "asyncio",
         "docstring_parser",
         "httpx2",
         "jsonschema",

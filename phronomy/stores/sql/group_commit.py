@@ -7,7 +7,6 @@ refused undoes nothing of its neighbours, and nobody is answered before the comm
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import spawn, whole
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.store import Steps
 
