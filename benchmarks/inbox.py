@@ -27,7 +27,6 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -36,14 +35,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import psycopg
 from bulk import fill  # of this folder
+from copies import Runs, resident  # of this folder
 from load import Connections, free_port, wait_for  # of this folder
 from servers import postgres_schema, postgres_url
 from stores import Template
 
-from phronomy import Agent, MemoryStore, Principal, Store, tool
+from phronomy import Agent, Principal, Store, tool
 from phronomy.inbox import ApiTokens, Identity, Inbox
 from phronomy.people import Person, StoreDirectory
-from phronomy.stores import Append, Branch, open_store
+from phronomy.stores import open_store
 from phronomy.testing import ScriptedModel, call
 from phronomy.workers import Worker
 
@@ -113,60 +113,6 @@ def work(url: str, paid: str) -> None:
         worker.run()
 
 
-class Runs:
-    """Copies of a run that waits, each with an order of its own."""
-
-    def __init__(self) -> None:
-        store = MemoryStore()
-        checkpoint = payer(store).invoke("Pay").checkpoint
-        item = checkpoint.pending[0]
-        (self.row,) = store.pending_rows()
-        found = store.lineage(branch_id=checkpoint.run_id)
-        self.branch, self.entries = found.branch, found.entries
-        kept = (item.tool.schema_hash, item.description_hash)
-        self.texts = tuple(text for digest in kept if digest and (text := store.kept_text(digest)) is not None)
-        self.ids = {checkpoint.run_id, item.id} | {each.checkpoint_id for each in self.entries if each.checkpoint_id}
-
-    def copy(self, number: int) -> tuple[Branch, Append]:
-        """A run like it."""
-        new = {old: f"{old.partition('_')[0]}_{number:012d}{old[-6:]}" for old in self.ids}
-
-        def renamed(text: str | None) -> Any:
-            for old, other in new.items():
-                text = text.replace(old, other) if text is not None else None
-            return text
-
-        branch = replace(
-            self.branch, id=renamed(self.branch.id), run_id=renamed(self.branch.run_id), seq=0, head=None,
-            owner=None, fence=0, status="running",
-        )  # fmt: skip
-        entries = [
-            replace(each, body=renamed(each.body), checkpoint_id=renamed(each.checkpoint_id), branch_id="", seq=0)
-            for each in self.entries
-        ]
-        asked = replace(
-            self.row, pending_id=renamed(self.row.pending_id), branch_id=branch.id, run_id=branch.run_id,
-            checkpoint_id=renamed(self.row.checkpoint_id), body=renamed(self.row.body), n=0,
-        )  # fmt: skip
-        head = renamed(self.branch.head)
-        texts = self.texts if number == 0 else ()
-        change = Append(
-            branch_id=branch.id,
-            seq=0,
-            entries=tuple(entries),
-            head=head,
-            status="suspended",
-            opened=(asked,),
-            texts=texts,
-        )
-        return branch, change
-
-
-def resident(pid: int) -> int:
-    """The memory of a process, in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 async def issued(store: Store) -> list[str]:
     """An API token for each of the people, whom the directory knows."""
     people, tokens = StoreDirectory(store), ApiTokens(store)
@@ -223,7 +169,7 @@ class Load:
 
 def decisions(url: str, seconds: int, rate: int) -> bool:
     """Decide for so many seconds, and judge."""
-    runs, count = Runs(), seconds * rate
+    runs, count = Runs(payer), seconds * rate
     with open_store(url) as store:
         store.branches()
         for number in range(count):

@@ -333,14 +333,14 @@ def test_what_a_person_wrote_is_not_kept_once_it_is_answered() -> None:
     store = with_people(MemoryStore(clock=platform.clock), platform)
     assert isinstance(store, MemoryStore)
     bot, agent = bot_of(store, platform)
-    platform.deliver(platform.write(RITA, "My pin is 4711").sent)
+    platform.deliver(platform.write(RITA, "My pin is 4711-0815").sent)
     [before] = store.select_documents(MESSAGE)
     settle(bot, agent, platform)
     [after] = store.select_documents(MESSAGE)
-    assert "4711" in before.text and "4711" not in after.text and store.select_documents(QUEUE) == []
+    assert "4711-0815" in before.text and "4711-0815" not in after.text and store.select_documents(QUEUE) == []
     assert before.expires_at is not None and after.expires_at is not None and after.expires_at < before.expires_at
     [message] = [Messages(store).get(after.key)]
-    assert message is not None and "4711" not in repr(message) and message.over
+    assert message is not None and "4711-0815" not in repr(message) and message.over
 
 
 def test_a_run_that_is_deleted_is_over() -> None:

@@ -122,12 +122,12 @@ PRIVATE = [each for each in PAGES if each.scopes]
 )
 def test_no_page_answers_without_its_scope(route: Route, scope: Any) -> None:
     store = MemoryStore()
-    item = asked(store)
+    item = asked(store, 10421042)
     visitor = Visitor(inbox_of(store, auth=ByHeader(RITA, scopes=frozenset(SCOPES) - {scope})))
     csrf = visitor.get(f"{API}/me").json()["csrf"]
     body = {"data": {"csrf": csrf, "digest": item.digest, "answer": "approve"}} if route.method == "POST" else {}
     answer = visitor.request(route.method, path_for(route, item), **body)
-    assert answer.status_code == 403 and item.digest not in answer.text and "1042" not in answer.text
+    assert answer.status_code == 403 and item.digest not in answer.text and "10421042" not in answer.text
     assert store.request(item.id).status == "pending"
 
 

@@ -662,7 +662,9 @@ def test_an_idempotent_tool_is_sent_again_with_the_same_key(driver: Driver, plac
 def test_a_server_that_died_between_two_calls_is_reached_again(driver: Driver, either: Place) -> None:
     server = either.server()
     agent = either.agent(REFUND, server=server)
-    waiting = driver.invoke(agent, "go").checkpoint
+    first = driver.invoke(agent, "go")
+    assert first.suspended, told(first)
+    waiting = first.checkpoint
     either.kill()
     if either.transport == "http":
         either.port = 0

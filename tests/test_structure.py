@@ -353,7 +353,6 @@ RENAMED = {
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
 ALONE = {
-    "_abegin",
     "aunderstand",
     "ain_thread",
     "apause",
@@ -362,10 +361,7 @@ ALONE = {
     "whole",
     "within",
 }
-"""Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one.
-
-`_abegin` begins in a thread, as `_begin` does, and lets go of a run that was begun for somebody who is gone.
-"""
+"""Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one."""
 
 ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
@@ -444,7 +440,11 @@ class Stripped(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         function = ast.unparse(node.func)
-        if function in ("in_store", "call"):  # in_store(store, method, ...): the method, in a thread if it may block
+        if function in (
+            "in_store",
+            "reading",
+            "call",
+        ):  # in_store(store, method, ...): the method, in a thread if it may block
             return self.visit(ast.Call(func=node.args[1], args=node.args[2:], keywords=node.keywords))
         if function == "on_loop":  # on_loop(store).primitive(...): the store's, without a thread where it can
             return self.visit(node.args[0])

@@ -156,7 +156,7 @@ def test_an_event_of_a_vote_can_be_read_again_and_sent_without_its_arguments(sto
     sent: Any = to_wire(first)
     assert (sent["type"], sent["id"], sent["tool_name"], sent["vote"]["by"]["id"]) == ("voted", "3.0", "pay", "ada")
     assert sent["levels"] == [{"of": "", "counted": 1, "needed": 3, "rejected": 0, "rejections": 2, "missing": 2}]
-    assert "4111" not in str(sent)
+    assert "4111-secret" not in str(sent)
 
 
 def test_the_wire_has_the_approvers_the_votes_and_the_policy_of_a_request(store: Store) -> None:

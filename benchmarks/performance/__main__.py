@@ -139,7 +139,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         workers = [Worker(each, url, Path(folder) / each.name) for each in sides]
         try:
             for row in wanted:
-                for found in measure(row, workers, options.rounds or (row.quick if options.quick else row.rounds)):
+                rounds = options.rounds or (row.quick if options.quick else row.rounds)
+                for found in measure(row, workers, rounds, quick=options.quick):
                     told(found)
                     report["rows"][found.row.key] = found.figures
                 kept(report, options.json)  # a long run that is ended early has what it has

@@ -134,6 +134,9 @@ class Row:
     peers: int | None = None
     """In how many of the rounds the peers take part, where they take long; by default in all."""
 
+    quick_peers: int | None = None
+    """The same in a quick run; by default as in another one. With 0 they do not take part."""
+
     also: Row | None = None
     """Another row, whose figure comes from the same measurement."""
 
@@ -172,19 +175,24 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(ordered), kept[0], kept[-1]
 
 
-def measure(row: Row, workers: Iterable[Worker], rounds: int) -> list[Found]:
+def measure(row: Row, workers: Iterable[Worker], rounds: int, *, quick: bool = False) -> list[Found]:
     """Measure a row on each side that has it, in rounds that begin with another side each.
 
     A side's first measurement of a row warms it up, and does not count; where it takes long, it is shorter.
     """
     found = [Found(each, {}) for each in (row, row.also) if each is not None]
-    taking = [worker for worker in workers if row.litellm or "litellm" not in worker.environment.name]
+    peers = row.quick_peers if quick and row.quick_peers is not None else row.peers
+    taking = [
+        worker
+        for worker in workers
+        if (row.litellm or "litellm" not in worker.environment.name) and (peers != 0 or not worker.environment.peer)
+    ]
     for number in range(rounds):
         for worker in list(taking):
             name = worker.environment.name
             if number == 0 and not warmed(row, worker):
                 taking.remove(worker)
-            elif row.peers is None or number < row.peers or not worker.environment.peer:
+            elif peers is None or number < peers or not worker.environment.peer:
                 reading = (
                     worker.cold(number) if row.method == "cold" else worker.ask(row.method, row.arguments, row.repeat)
                 )

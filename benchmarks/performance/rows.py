@@ -13,11 +13,14 @@ FIGURE: Final[dict[str, Any]] = {"absolute": True}
 WHOLE: Final[dict[str, Any]] = {"lessens": False}
 """The round that warms up does as much as the others: it makes what they use."""
 
+LONG: Final[dict[str, Any]] = {"quick_peers": 0}
+"""Takes the peers minutes, so that a quick run leaves them out."""
+
 
 def rows(waiting: int) -> list[Row]:
     """The rows, with so many requests that wait in the full store."""
     http, script, graph = {"kind": "http"}, {"kind": "script"}, {"kind": "graph"}
-    long, short = {"calls": 500}, {"calls": 10}
+    long, short, some = {"calls": 500}, {"calls": 10}, {"calls": 100}
     flight, full, many = {"runs": 200}, {"runs": waiting}, {"kind": "script", "runs": 200}
     stored = Row("bytes", "bytes at 500 calls", "calls", unit="B", goal=2.0)
     return [
@@ -25,29 +28,34 @@ def rows(waiting: int) -> list[Row]:
         Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True),
         Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True),
         Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0),
-        Row("calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2, goal=2.0, peers=1, also=stored),
-        Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE),
-        Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE),
         Row(
-            "resume-http",
-            "load + resume at 500 calls, over HTTP",
-            "resumed",
-            http | long,
-            1,
-            7,
-            2,
-            litellm=True,
-            **WHOLE,
+            "calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2,
+            goal=2.0, peers=1, also=stored, **LONG,
         ),
         Row(
-            "in-flight", "200 in flight", "in_flight", flight, 1, 7, 2, "/s", 200, 300, litellm=True, peers=3, **FIGURE
+            "calls-http", "500 automatic calls over HTTP, then stop", "calls", http | long, 1, 7, 2, goal=2.0,
+            peers=0,
+        ),
+        Row(
+            "calls-100", "100 automatic calls over HTTP, then stop", "calls", http | some, 1, 7, 2, goal=2.0,
+            litellm=True, peers=2, **LONG,
+        ),
+        Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE, **LONG),
+        Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE),
+        Row(
+            "resume-http", "load + resume at 500 calls, over HTTP", "resumed", http | long, 1, 7, 2,
+            goal=2.0, litellm=True, **WHOLE, **LONG,
+        ),
+        Row(
+            "in-flight", "200 in flight", "in_flight", flight, 1, 7, 2, "/s", 200, 300,
+            litellm=True, peers=3, quick_peers=1, **FIGURE,
         ),
         Row("page", f"page of 50 of {waiting:,} waiting", "page", full, 20, 15, 5, goal=0.5, **FIGURE, **WHOLE),
         Row("count", f"`count()` of {waiting:,} waiting", "count", full, 5, 15, 5, goal=1.0, **FIGURE, **WHOLE),
         Row("graph-warm", "graph of 3 nodes with a question, warm", "warm", graph, 10, 21, 5, goal=4.0, **FIGURE),
         Row("graph-fresh", "graph of 3 nodes with a question, fresh", "fresh", graph, 5, 21, 5, goal=6.0, **FIGURE),
         Row("waiting", "bytes of a run that waits", "waiting", many, 1, 1, 1, "B", goal=2048, **FIGURE, **WHOLE),
-    ]
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Curve:
 
 
 CURVES: Final = [
-    Curve("messages", "to a stop, in a thread of so many messages", "in_thread", "messages", (10, 100, 500, 1000), "linear"),
+    Curve("messages", "to a stop, in a thread of so many messages", "in_thread", "messages", (10, 1_000, 2_000, 4_000), "linear"),
     Curve("calls", "a run of so many calls, to its stop", "calls", "calls", (10, 50, 200, 500), "linear"),
     Curve("nested", "so many nested runs, to the stop of all", "nested", "runs", (1, 5, 20, 50), "linear"),
     Curve("waiting", "a cycle beside so many waiting runs", "beside", "runs", (100, 1_000, 10_000, 50_000), "flat"),

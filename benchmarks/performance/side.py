@@ -102,19 +102,32 @@ class Side:
         path = self.folder / f"calls-{next(self.numbers)}.db"
         desk = self.desk(path, kind, calls)
         yield
-        desk.suspend()
+        waiting = desk.suspend()
         yield
         desk.close()
         size = float(stored(path))
-        path.unlink()
+        if (
+            kind == "script" and not self.noted(calls).exists()
+        ):  # `resumed` begins with such a run, and peers take long to make one
+            path.rename(self.origin(calls))
+            self.noted(calls).write_text(waiting)
+        else:
+            path.unlink()
         return size
+
+    def origin(self, calls: int) -> Path:
+        """The database with a run that waits after so many calls."""
+        return self.folder / f"resumed-{calls}.db"
+
+    def noted(self, calls: int) -> Path:
+        """Where that stands which its resume needs."""
+        return self.origin(calls).with_suffix(".txt")
 
     def resumed(self, kind: str, calls: int) -> Measured:
         """Load a run that waits after so many calls, and resume it to its answer."""
         import shutil  # noqa: PLC0415  # as in `stored`
 
-        origin = self.folder / f"resumed-{calls}.db"
-        note = origin.with_suffix(".txt")
+        origin, note = self.origin(calls), self.noted(calls)
         if not note.exists():
             desk = self.desk(origin, "script", calls)  # what is stored is the same, and sooner there
             note.write_text(desk.suspend())

@@ -11,7 +11,7 @@ itself, which is a tenth of what an import of phronomy takes.
 import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
 
 from pydantic import (
@@ -324,3 +324,13 @@ def reader_of(shape: Any) -> TypeAdapter[Any]:
 def digest_of(*parts: str) -> str:
     """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
     return hashlib.sha256("".join([f"{len(part)}:{part}" for part in parts]).encode()).hexdigest()
+
+
+_digests: Final = lru_cache(maxsize=64)(digest_of)
+
+
+def known_digest(*parts: str) -> str:
+    """As `digest_of`, for what is asked for several times in a row. The last part is the one that may be long."""
+    # The parts are compared with those of before, character by character, so it is the digest of what is given. A long one is not
+    # kept in memory.
+    return _digests(*parts) if len(parts[-1]) <= 2000 else digest_of(*parts)

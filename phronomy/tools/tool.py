@@ -243,7 +243,8 @@ class Tool:
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
         def __setattr__(self, name: str, value: object) -> None:
-            _SPELT.check_attribute(name, self)
+            if name not in _SPELT.known and name[:1] != "_":  # a tool has thirty of these
+                _SPELT.check_attribute(name, self)
             # The gate among them: changed here it would be asked for by some calls of a run and not by others.
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
