@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import queue
@@ -20,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
+from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ import inspect
 import json
 import logging
 import re
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
@@ -30,6 +29,7 @@ from phronomy.foundation.json_text import (
     parse,
     plain_object,
 )
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
@@ -337,7 +337,9 @@ class Tool:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
         try:
             result = self._body(**values, **self._injected(context))
-        except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
+        except (
+            asyncio.CancelledError
+        ) as error:  # the body's own doing: a cancellation of the run does not come this way
             raise ToolCancelled(f"{self.name} was cancelled from within") from error
         if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
             checks.close_unawaited(result)

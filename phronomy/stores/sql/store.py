@@ -443,6 +443,10 @@ class Native(AsyncPrimitives):
         self._store = store
         self._database = database
 
+    async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        check_new(branch, change)
+        await self._database.write(lambda: self._store._create(branch, change, exclusive), False)
+
     async def append(self, change: Append) -> Branch:
         check_change(change)
         return await self._database.write(lambda: self._store._append(change), False)
