@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from phronomy.concurrency.aclosing import aclosing
-from phronomy.concurrency.leaving import Left, Overran
+from phronomy.concurrency.leaving import Left, Overran, Patience
 from phronomy.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -246,16 +246,18 @@ class RetriedModel(ABC):
         Raises `ModelError` or a subclass after the last attempt, or at once if a retry does not help.
         """
         self._load()
+        attempt = partial(in_time, self._ask, request, self._timeout(request))
         try:
-            return self._tried(partial(in_time, self._ask, request, self._timeout(request)), request)
+            return self._retried(attempt, request.patience)
         except Exception as error:
             raise self._raised(error) from self._told(error)
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
         """The async twin of `complete`."""
         await self._aload()
+        attempt = partial(ain_time, self._aask, request, self._timeout(request))
         try:
-            return await self._atried(partial(ain_time, self._aask, request, self._timeout(request)), request)
+            return await self._aretried(attempt, request.patience)
         except Exception as error:
             raise self._raised(error) from self._told(error)
 
@@ -267,7 +269,7 @@ class RetriedModel(ABC):
         """
         self._load()
         try:
-            first, rest = self._tried(partial(self._begin, request), request)
+            first, rest = self._retried(partial(self._begin, request), request.patience)
             with closing(rest):
                 yield first
                 yield from rest
@@ -278,7 +280,7 @@ class RetriedModel(ABC):
         """The async twin of `stream`."""
         await self._aload()
         try:
-            first, rest = await self._atried(partial(self._abegin, request), request)
+            first, rest = await self._aretried(partial(self._abegin, request), request.patience)
             async with aclosing(rest):
                 yield first
                 async for piece in rest:
@@ -328,43 +330,41 @@ class RetriedModel(ABC):
     def _timeout(self, request: ModelRequest) -> float | None:
         return self._settings.merged(request.settings).timeout
 
-    def _tried(self, attempt: Callable[[], T], request: ModelRequest) -> T:
-        """The result of the first attempt that succeeds. Raises what the last one raised."""
-        # Most attempts succeed, and need nobody who counts them: tenacity, which loads for 20 ms and takes 0.2 ms a call, takes over
-        # from the first failure.
+    def _retried(self, attempt: Callable[[], T], patience: Patience) -> T:
+        """The result of the first attempt that has one. Where the first of all has it, tenacity is not even loaded."""
         try:
             return attempt()
         except Exception as error:
             failed = [error]
 
-        def again() -> T:
+        def once_more() -> T:
             if failed:
-                raise failed.pop()
+                raise failed.pop()  # the first attempt counts
             return attempt()
 
         tenacity, policy = self._retrying()
-        found: T = tenacity.Retrying(**policy, sleep=partial(pause, request.patience))(again)
+        found: T = tenacity.Retrying(**policy, sleep=partial(pause, patience))(once_more)
         return found
 
-    async def _atried(self, attempt: Callable[[], Awaitable[T]], request: ModelRequest) -> T:
-        """As `_tried`."""
+    async def _aretried(self, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
+        """As `_retried`."""
         try:
             return await attempt()
         except Exception as error:
             failed = [error]
 
-        async def again() -> T:
+        async def once_more() -> T:
             if failed:
                 raise failed.pop()
             return await attempt()
 
         tenacity, policy = self._retrying()
-        found: T = await tenacity.AsyncRetrying(**policy, sleep=partial(apause, request.patience))(again)
+        found: T = await tenacity.AsyncRetrying(**policy, sleep=partial(apause, patience))(once_more)
         return found
 
     def _retrying(self) -> tuple[ModuleType, dict[str, object]]:
         """tenacity, and what its two retriers are to do."""
-        import tenacity  # noqa: PLC0415  # needed by retries alone
+        import tenacity  # noqa: PLC0415  # needed where an attempt has failed
 
         backoff = tenacity.wait_random_exponential(multiplier=self._retry_wait, max=MAX_WAIT)
 
