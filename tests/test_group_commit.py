@@ -282,7 +282,7 @@ def test_what_a_loop_asked_for_that_was_closed_before_anything_began_is_not_writ
     store._group._ask(group_commit._Asked(loop, loop.create_future(), lambda: store._append(change("b1"))))
     loop.close()
     assert len(store._group._asked) == 1
-    assert appended(store, change("b2"))[0].seq == 2
+    assert asyncio.run(native(store).append(change("b2"))).seq == 2
     assert committed(path) == {id: ["more"] if id == "b2" else [] for id in BRANCHES}
 
 
@@ -307,7 +307,7 @@ def test_a_forked_child_begins_with_a_thread_of_its_own(store: SQLiteStore) -> N
 def test_where_no_thread_can_be_started_the_write_says_so_and_the_next_is_made(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:

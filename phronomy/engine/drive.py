@@ -1,15 +1,15 @@
 """The two loops that drive every run: plan, store, perform, fold in. They are alike once `async` and `await` are stripped.
 
 Nothing is performed before the intent to do it is stored, and nobody hears of a checkpoint that is not. A checkpoint and the
-intents that follow it are one write, unless the run is watched: whoever may stop at a checkpoint must find nothing begun. A
-loop that is left early (an error, an interrupt, an abandoned iterator) leaves the store at what was last written; whoever holds
-the ledger lets it go. One that is closed between an intent and the deed takes the intent back; one that is closed while calls run
-side by side waits for them.
+intents that follow it are one write, unless the run is watched: whoever may stop at a checkpoint must find nothing begun. So are
+a decision, the claim of whoever carries it out, and the intents that follow from it (`begin`). A loop that is left early (an error,
+an interrupt, an abandoned iterator) leaves the store at what was last written; whoever holds the ledger lets it go. One that is
+closed between an intent and the deed takes the intent back; one that is closed while calls run side by side waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
@@ -17,9 +17,10 @@ from phronomy.concurrency.leaving import Left
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.engine.judging.due import awaits_world, expiry, lapsed
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
-from phronomy.engine.run import Asking, Moment, Runner
-from phronomy.errors import RunFailed
+from phronomy.engine.run import Asking, Begun, Moment, Runner
+from phronomy.errors import NotAuthorized, RunFailed
 from phronomy.models.base import DELTAS
+from phronomy.records.calls import Outcome
 from phronomy.records.moves import Done, Move, Run, Wait
 from phronomy.stores.native import in_store
 
@@ -31,7 +32,7 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
     """Drive the run until it rests, and give what was stored once it is, and what passes meanwhile."""
     with taking_in(runner):
         while True:
-            move = next_move(runner)
+            move, begun = next_move(runner)
             if isinstance(move, (Wait, Done)):
                 # What it is about to wait for may be there already: an event that came early, a run that has ended meanwhile.
                 if awaits_world(runner) and (came := lapsed(runner)):
@@ -55,7 +56,7 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
                 continue
             # What acts outside needs all before it stored, so that a crash in the middle of it finds out where it was. What does not
             # act may be done again for nothing, and waits for the next write: that is one write less for each verdict and each answer.
-            if reaches_out(runner, move):
+            if not begun and reaches_out(runner, move):
                 # One who watches may leave at a checkpoint, and expects that nothing has begun behind it. For them the intents are a
                 # write of their own; for all others they share that of the checkpoint, which halves the writes of a turn.
                 # So it is where somebody is to be told of a request: a listener may take its time, and a crash in it must not leave
@@ -107,7 +108,7 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
     """As `steps`."""
     async with ataking_in(runner):
         while True:
-            move = next_move(runner)
+            move, begun = next_move(runner)
             if isinstance(move, (Wait, Done)):
                 if awaits_world(runner) and (came := await in_store(runner.ledger.store, lapsed, runner)):
                     runner.record_all(expiry(runner, came))
@@ -122,7 +123,7 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                 continue
             if runner.breakpoints is not None and runner.stops_before(move):
                 continue
-            if reaches_out(runner, move):
+            if not begun and reaches_out(runner, move):
                 tells = runner.teller is not None and runner.teller.is_due(runner)
                 apart = runner.dirty and (runner.watched or tells)
                 intents = [] if apart else intents_of(runner, move)
@@ -158,14 +159,36 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                 raise left
 
 
-def next_move(runner: Runner) -> Move:
-    """What comes next, by all that is known."""
+def begin(runner: Runner) -> Sequence[Outcome]:
+    """Take up the calls that are due, and give the intents to run them: they are stored with the claim on the run, in one write.
+
+    None are, where somebody is to hear of the claim, or of a decision in it, before a call begins.
+    """
+    spec = runner.spec
+    if runner.watched or runner.breakpoints is not None or spec.hooks or spec.announcements:
+        return ()
+    move, _ = next_move(runner)
+    if not isinstance(move, Run) or not move.calls:
+        return ()
+    try:
+        intents = intents_of(runner, move)
+    except NotAuthorized:  # the loop says so, once it is stored what was decided
+        return ()
+    runner.begun = Begun(move, intents)
+    return intents
+
+
+def next_move(runner: Runner) -> tuple[Move, bool]:
+    """What comes next, by all that is known, and whether the intents of it are stored already."""
+    if runner.begun is not None:
+        move, runner.begun = runner.begun.move, None
+        return move, True
     # First what others wrote: a cancellation, a decision, a stop. So a run that was cancelled while its model was asked does not
     # begin the calls of the reply.
     runner.absorb()
-    move = runner.plan()
+    planned = runner.plan()
     # Calls run here, and nothing else can begin now. The next of their results may change that.
-    return Run(calls=()) if isinstance(move, Wait) and runner.is_at_work else move
+    return (Run(calls=()) if isinstance(planned, Wait) and runner.is_at_work else planned), False
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from phronomy.records.calls import (
     path_inside,
 )
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.moves import Move
+from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
@@ -61,6 +61,13 @@ class Written(NamedTuple):
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
         return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+
+
+class Begun(NamedTuple):
+    """A move whose intents were stored with the claim, and which is to be performed next."""
+
+    move: Run
+    intents: Sequence[Outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,7 @@ class Runner:
         self.streams = False
         self.written: Written = Written(ledger.seq, base.path, ())
         self.begins = False
+        self.begun: Begun | None = None
         self.origin: Checkpoint = base
         self.origin_seq: int = ledger.seq
         self.writing: bool = False
@@ -486,14 +494,14 @@ class Runner:
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
-        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        self.record(withdrawn(intents))
         # Whoever leaves has an exception of their own on the way, which must not be replaced.
         with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
             self.commit(seal=False)
 
     async def awithdraw(self, intents: Sequence[Outcome]) -> None:
         """As `withdraw`."""
-        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        self.record(withdrawn(intents))
         with suppress(Exception):
             await self.acommit(seal=False)
 
@@ -507,6 +515,11 @@ class Runner:
             self.rebase()
         self.writing = False
         return stored
+
+
+def withdrawn(intents: Sequence[Outcome]) -> Withdrawn:
+    """The outcome that takes back the intents to run calls: none was begun."""
+    return Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted)))
 
 
 def _hides_input(within: Runner, path: str) -> bool:

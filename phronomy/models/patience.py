@@ -7,7 +7,6 @@ left is told by `patience`, and ends with the next piece of the answer, or when 
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
@@ -19,6 +18,7 @@ from typing import Final, TypeVar
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left, Overran, Patience
 from phronomy.concurrency.workers import in_thread, result_in, spawn, take_from
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.models.base import ModelRequest
 
 T = TypeVar("T")

@@ -50,7 +50,7 @@ Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 
 def is_nothing(usage: Usage) -> bool:
     """Whether this is the usage of what has asked no model."""
-    return usage == NO_USAGE
+    return usage is NO_USAGE or usage == NO_USAGE
 
 
 def is_absent(value: object) -> bool:
@@ -202,6 +202,8 @@ def path_inside(path: str, id: str) -> str:
 
 def place_of(calls: Sequence[Call], id: str) -> int | None:
     """Where the call of this id is; None if it is not among them. Its id says where it began, so that is looked at first."""
+    if len(calls) == 1:  # as in most replies
+        return 0 if calls[0].id == id else None
     place = id.rpartition(".")[2]
     if place.isdecimal() and len(place) < 9 and int(place) < len(calls) and calls[int(place)].id == id:
         return int(place)

@@ -19,7 +19,7 @@ from phronomy.records.record import (
     Record,
     Text,
     Time,
-    digest_of,
+    known_digest,
 )
 from phronomy.records.triggers import Trigger
 
@@ -306,4 +306,4 @@ class Decision(Record):
 def call_digest(tool: ToolIdentity, args_text: str) -> str:
     """The digest that request, decision and journal share: over the tool's identity and the canonical argument text."""
     where = () if tool.endpoint is None else (tool.endpoint,)
-    return digest_of(tool.path, tool.source, *where, tool.name, tool.schema_hash, args_text)
+    return known_digest(tool.path, tool.source, *where, tool.name, tool.schema_hash, args_text)

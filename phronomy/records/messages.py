@@ -172,7 +172,8 @@ class Usage(Record):
     cost: float | None = Field(default=None, ge=0)
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
+        # Sums of what was validated, and so not validated once more.
+        return self.evolve(
             requests=self.requests + other.requests,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
@@ -194,6 +195,8 @@ class Usage(Record):
         )
 
     def _cost_with(self, other: "Usage") -> float | None:
+        if self.cost is None and other.cost is None:
+            return None
         if NO_USAGE in (self, other):
             return other.cost if self == NO_USAGE else self.cost
         return None if self.cost is None or other.cost is None else self.cost + other.cost

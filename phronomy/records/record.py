@@ -11,7 +11,7 @@ itself, which is a tenth of what an import of phronomy takes.
 import hashlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
 
 from pydantic import (
@@ -167,6 +167,7 @@ class Record(BaseModel):
         validate_default=False,
         hide_input_in_errors=True,
         defer_build=True,  # when it is first used: most of them are used by none of a program's first steps
+        protected_namespaces=(),  # pydantic would compare each field of each class with each of its methods
     )
 
     _fields_set: ClassVar[set[str]] = set()
@@ -258,6 +259,10 @@ class Record(BaseModel):
         return text
 
 
+# pydantic would evaluate the class variables again for each record. It knows their names by now, as with those of its own base.
+Record.__annotations__.clear()
+
+
 def _records_in(shapes: Iterable[Any]) -> Iterator[type[Record]]:
     """The classes of records in these annotations, at any depth."""
     for shape in shapes:
@@ -268,11 +273,10 @@ def _records_in(shapes: Iterable[Any]) -> Iterator[type[Record]]:
 
 
 def _holds_json(field: FieldInfo) -> bool:
+    # Asked for each field of each record, at import; so without `typing.get_args`, which takes as long as the rest of it.
     if field.metadata and _is_json(field.metadata):
         return True
-    if isinstance(field.annotation, type):  # most are: this is asked for each field of each record, at import
-        return False
-    return any(_is_json(get_args(part)) for part in get_args(field.annotation) if not isinstance(part, type))
+    return any(_is_json(getattr(part, "__metadata__", ())) for part in getattr(field.annotation, "__args__", ()))
 
 
 def _is_json(marks: Iterable[Any]) -> bool:
@@ -311,3 +315,13 @@ def reader_of(shape: Any) -> TypeAdapter[Any]:
 def digest_of(*parts: str) -> str:
     """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
     return hashlib.sha256("".join([f"{len(part)}:{part}" for part in parts]).encode()).hexdigest()
+
+
+_digests: Final = lru_cache(maxsize=64)(digest_of)
+
+
+def known_digest(*parts: str) -> str:
+    """As `digest_of`, for what is asked for several times in a row. The last part is the one that may be long."""
+    # The parts are compared with those of before, character by character, so it is the digest of what is given. A long one is not
+    # kept in memory.
+    return _digests(*parts) if len(parts[-1]) <= 2000 else digest_of(*parts)

@@ -8,7 +8,7 @@ from phronomy.errors import NotAuthorized
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import ToolIdentity, call_digest
-from phronomy.records.record import digest_of
+from phronomy.records.record import digest_of, known_digest
 from phronomy.rules.voted_calls import covered_by_votes
 
 
@@ -24,8 +24,8 @@ def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) ->
     # The arguments of a node are what it reads of the state. Two waves with one and the same node are two calls, unless they see
     # the same state. A step of a pattern reads nothing but its arguments, and the state may go on while it runs.
     if state.kind == "graph" and "pattern" not in state.agent.fingerprint:
-        return digest_of(*parts, _state_digest(state.json_text("state")))[:32]
-    return digest_of(*parts)[:32]
+        return known_digest(*parts, _state_digest(state.json_text("state")))[:32]
+    return known_digest(*parts)[:32]
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ from typing import assert_never
 from phronomy.records.calls import Call, CallFailed, CallResult, CallUnknown, CallWaits, is_nothing
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
-from phronomy.records.messages import Usage
+from phronomy.records.messages import NO_USAGE, Usage
 
 
 def failed_call(call: Call, outcome: CallFailed, ending: bool) -> Call:
@@ -67,7 +67,7 @@ def _with_votes(item: PendingApproval, call: Call) -> PendingApproval:
 
 def settled_call(call: Call, result: CallResult) -> Call:
     """The call with its result; what only an open call needs is left out."""
-    fields = {"arguments": None, "waiting": (), "usage": Usage(), "brief": None, "votes": (), "reminded": 0}
+    fields = {"arguments": None, "waiting": (), "usage": NO_USAGE, "brief": None, "votes": (), "reminded": 0}
     return call.evolve(status="settled", result=result, **fields)
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.concurrency.workers import whole
-from phronomy.engine.drive import asteps, steps
+from phronomy.engine.drive import asteps, begin, steps
 from phronomy.engine.ledger import now
-from phronomy.engine.run import Asking, Moment, Runner, Written
+from phronomy.engine.run import Asking, Moment, Runner, Written, withdrawn
 from phronomy.errors import RunFailed
 from phronomy.models.base import Model, ModelReply, ModelRequest
 from phronomy.models.settings import ModelSettings
@@ -53,8 +53,8 @@ def claim(runner: Runner) -> bool:
     runner.narrow()
     try:
         # What was decided and the right to act on it are one write. With two, a crash in between would leave a decision that nobody
-        # carries out, or a claim with nothing decided (law 3).
-        return runner.commit(seal=runner.dirty)
+        # carries out, or a claim with nothing decided (law 3). What is begun by it follows in the same write.
+        return runner.commit(seal=runner.dirty, intents=begin(runner))
     # Another worker has taken the run since it was opened. It is opened anew, so that it is seen what that worker did with it.
     except Held:
         return False
@@ -69,7 +69,7 @@ async def aclaim(runner: Runner) -> bool:
     """As `claim`."""
     runner.narrow()
     try:
-        return await runner.acommit(seal=runner.dirty)
+        return await runner.acommit(seal=runner.dirty, intents=begin(runner))
     except Held:
         return False
     except BaseException as error:
@@ -350,6 +350,11 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
     With `leaves`, the caller leaves the run. If this worker still owes the run something, the claim is kept until its
     lease expires, as if the worker had died.
     """
+    # Nothing has come of the intents that were stored with the claim. If they stood, a human would be asked about calls that nobody
+    # ever began.
+    if runner.begun is not None and runner.ledger.claim is not None and not runner.writing:
+        runner.withdraw(runner.begun.intents)
+        runner.begun = None
     # The loop may have been cut off just before it wrote that the run waits. Whoever looks for what waits finds it by a checkpoint,
     # so one is made.
     rests = waits(runner) and runner.moved
@@ -366,6 +371,9 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
 
 async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
     """As `let_go`."""
+    if runner.begun is not None and runner.ledger.claim is not None and not runner.writing:
+        await runner.awithdraw(runner.begun.intents)
+        runner.begun = None
     rests = waits(runner) and runner.moved
     while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
         if await runner.acommit(seal=rests):
@@ -403,18 +411,24 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
     store = runner.ledger.store
     # One read answers both questions: whether the write is there, and whether somebody else has gone on from it.
     branch, head = store.head(runner.ledger.branch.id)
-    if head.journal:
-        return "running"
     owner = runner.ledger.owner
-    if leaves and is_due(runner, head) and branch.owner == owner:
+    # The write that was cut off is there, and nothing has come of the intents in it.
+    intents = tuple(runner.begun.intents) if runner.begun is not None and branch.owner == owner else ()
+    if head.journal and (not intents or head.journal[-len(intents) :] != intents):
+        return "running"
+    stands = head.sealed()
+    due = leaves and is_due(runner, stands) and branch.owner == owner
+    if head.journal or due:
         claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=branch.fence)
         # An entry that changes nothing. With it the run has a journal, and a run with a journal is one that `recover_all` looks
         # for.
-        note = journal_entry(Interrupted(pending_ids={}, at=now(store)), "")
+        said = withdrawn(intents) if head.journal else Interrupted(pending_ids={}, at=now(store))
+        note = (journal_entry(said, ""),)
         with suppress(Behind):  # what somebody else decided is found by itself
-            store.append(Append(branch_id=branch.id, seq=branch.seq, claim=claim, entries=(note,), lease=store.lease))
+            store.append(Append(branch_id=branch.id, seq=branch.seq, claim=claim, entries=note, lease=store.lease))
+    if due:
         return "running"
-    return "suspended" if head.pending and isinstance(runner.spec.plan(head), Wait) else "failed"
+    return "suspended" if stands.pending and isinstance(runner.spec.plan(stands), Wait) else "failed"
 
 
 def is_due(runner: Runner, state: Checkpoint) -> bool:

@@ -66,7 +66,7 @@ class Opening:
     ) -> Runner | Result[Any]:
         """A runner at a checkpoint, as `resume` opens it, or of a new run."""
         if isinstance(at, Checkpoint):
-            return self._open(spec, deps, at, choice)
+            return self._open(spec, deps, at, choice, watched=True)
         decisions.check_undecided(choice)
         return self._begin(spec, deps, beginning, on_pending)
 
@@ -75,7 +75,7 @@ class Opening:
     ) -> Runner | Result[Any]:
         """As `_start`."""
         if isinstance(at, Checkpoint):
-            return await self._aopen(spec, deps, at, choice)
+            return await self._aopen(spec, deps, at, choice, watched=True)
         decisions.check_undecided(choice)
         return await self._abegin(spec, deps, beginning, on_pending)
 
@@ -160,7 +160,9 @@ class Opening:
             if claim(opened.runner):
                 return opened.runner
 
-    def _open(self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    def _open(
+        self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice, *, watched: bool = False
+    ) -> Runner | Result[Any]:
         """A runner that holds the run with the decisions recorded; or the result, if another worker holds the run."""
         home = self._store_of(checkpoint)
         # Which checkpoint is meant, and what the store says stands there. All that follows reads the stored one: an edited copy
@@ -217,12 +219,12 @@ class Opening:
                 continue
             opened.runner.record_all(taken)
             # Told at the end, with the result: the run goes on without what was too late.
-            opened.runner.late = tuple(late)
+            opened.runner.late, opened.runner.watched = tuple(late), watched
             if claim(opened.runner):
                 return opened.runner
 
     async def _aopen(
-        self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice
+        self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice, *, watched: bool = False
     ) -> Runner | Result[Any]:
         """As `_open`."""
         home = self._store_of(checkpoint)
@@ -262,7 +264,7 @@ class Opening:
                     return results.in_time(lookup.handed_over(opened), late)
                 continue
             opened.runner.record_all(taken)
-            opened.runner.late = tuple(late)
+            opened.runner.late, opened.runner.watched = tuple(late), watched
             if await aclaim(opened.runner):
                 return opened.runner
 

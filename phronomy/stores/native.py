@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import uncut, whole
+from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
     from phronomy.stores.base import AsyncPrimitives, Store

@@ -200,11 +200,7 @@ class Arguments:
         self._steady = not loose
         self._form = Form(whose, parameters)
         self.names: tuple[str, ...] = tuple(parameter.name for parameter in parameters)
-        schema = self._form.schema
-        for name, described in object_of(schema["properties"]).items():
-            if name in descriptions:
-                object_of(described).setdefault("description", descriptions[name])
-        self.schema: JsonText = canonical(schema)
+        self.schema: JsonText = _described(self._form.schema_text, descriptions)
 
     def read(self, value: JsonDict) -> JsonText:
         """The canonical text of the validated, default-filled arguments.
@@ -255,11 +251,10 @@ class Form:
         plain = not config and all(map(_is_plain, parameters))
         parts = (part for each in parameters for part in _parts(each)) if plain else ()
         try:
-            self._model, schema = _plain_model(*parts) if plain else _model(parameters, config or {})
+            self._model, self.schema_text = _plain_model(*parts) if plain else _model(parameters, config or {})
         except Exception as error:
             raise _refused(owner, parameters, error) from error
-        self._has_sets = '"uniqueItems":true' in schema
-        self.schema: JsonDict = plain_object(schema)  # afresh: whoever describes a parameter writes into it
+        self._has_sets = '"uniqueItems":true' in self.schema_text
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
@@ -298,7 +293,8 @@ class Form:
         (parameter,) = self._parameters
         error_type = self._owner.error
         refuse = f"{self._owner.name}: {self._owner.part} {parameter.name!r} of type {_type_name(parameter.hint)}"
-        if not self.schema.get("required"):
+        schema = plain_object(self.schema_text)
+        if not schema.get("required"):
             try:
                 loaded = self.load("{}")
             except Exception as error:
@@ -306,9 +302,7 @@ class Form:
             loss = self._loss(loaded)
             if loss:
                 raise error_type(f"{refuse} has a default that does not survive JSON: {loss}; choose another")
-        for sample in samples(
-            object_of(self.schema["properties"])[parameter.name], object_of(self.schema.get("$defs"))
-        ):
+        for sample in samples(object_of(schema["properties"])[parameter.name], object_of(schema.get("$defs"))):
             fitting = self._fitting(canonical({parameter.name: sample}))
             loss = self._loss(fitting) if fitting else None
             if loss:
@@ -388,6 +382,17 @@ def _round_trips(*parts: Any) -> bool:
     except ConfigurationError:
         return False
     return True
+
+
+def _described(schema: JsonText, descriptions: Mapping[str, str]) -> JsonText:
+    """The JSON Schema with the descriptions of parameters that have none."""
+    if not descriptions:
+        return schema
+    told = plain_object(schema)
+    for name, described in object_of(told["properties"]).items():
+        if name in descriptions:
+            object_of(described).setdefault("description", descriptions[name])
+    return canonical(told)
 
 
 def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonText]:

@@ -9,7 +9,6 @@ import inspect
 import json
 import logging
 import re
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
@@ -30,6 +29,7 @@ from phronomy.foundation.json_text import (
     parse,
     plain_object,
 )
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
@@ -243,7 +243,8 @@ class Tool:
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
         def __setattr__(self, name: str, value: object) -> None:
-            _SPELT.check_attribute(name, self)
+            if name not in _SPELT.known and name[:1] != "_":  # a tool has thirty of these
+                _SPELT.check_attribute(name, self)
             # The gate among them: changed here it would be asked for by some calls of a run and not by others.
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
@@ -338,7 +339,9 @@ class Tool:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
         try:
             result = self._body(**values, **self._injected(context))
-        except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
+        except (
+            asyncio.CancelledError
+        ) as error:  # the body's own doing: a cancellation of the run does not come this way
             raise ToolCancelled(f"{self.name} was cancelled from within") from error
         if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
             checks.close_unawaited(result)

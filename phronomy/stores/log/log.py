@@ -89,7 +89,7 @@ def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label
         # or a reminder is due. `recover_all` walks it, and would find the others again and again.
         requested_at=item.requested_at.timestamp(),
         expires_at=due.timestamp() if (due := next_due(item)) is not None else None,
-        body=item.model_dump_json(),
+        body=item.model_dump_json(exclude_defaults=True),
     )
 
 

@@ -7,9 +7,9 @@ A checkpoint holds the whole conversation. If each row did, a run of n turns wou
 - of any other field its new value, if it has one,
 - in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
 
-The first row of a run holds every field that is required. A row that goes on from something missing cannot be read, and says so: it
-never gives a checkpoint with a part left out. A log in which a row was changed by hand may give another checkpoint; a reader who holds
-the digest of the old one sees that.
+The first row of a run holds every field that is required, and the others that say something. A row that goes on from something
+missing cannot be read, and says so: it never gives a checkpoint with a part left out. A log in which a row was changed by hand may
+give another checkpoint; a reader who holds the digest of the old one sees that.
 """
 
 import json
@@ -56,10 +56,9 @@ _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LO
 # Derived from the record, not listed: a field that is added to a checkpoint is in the rows from then on, and cannot be
 # forgotten here.
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
-_LATER: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].exclude_if is not None)
-"""Fields that the first rows of this version did not have: one that says nothing is left out of the first row, too."""
-
 _REQUIRED: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].is_required())
+# What the fields are laid over. The names are all there, so that `evolve` finds the fields that it is to replace.
+_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
 # Not None: a field may have become None, and that is a change.
@@ -115,15 +114,10 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     # objects of the parent.
     new = child.__dict__
     old = parent.__dict__ if parent is not None else {}
-    fields: dict[str, object] = {}
-    for name in _PLAIN:
-        # So a first row of today is, byte for byte, the row that an earlier release wrote for the same checkpoint, and
-        # that release can still read it.
-        if name not in old and name in _LATER and not new[name]:
-            continue
-        # Identity first: a state or a schema that was carried over is not compared character by character.
-        if name not in old or (new[name] is not old[name] and new[name] != old[name]):
-            fields[name] = new[name]
+    # A first row is what is new since a run of which nothing is known: whoever reads it puts the defaults in.
+    before = old or _BLANK.__dict__
+    # Identity first: a state or a schema that was carried over is not compared character by character.
+    fields = {name: new[name] for name in _PLAIN if new[name] is not before[name] and new[name] != before[name]}
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
     # A patch only where it is shorter. A state that was replaced as a whole is written as a whole, which also gives
     # readers a place to begin from.
@@ -139,11 +133,11 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     cut: dict[str, int] = {}
     tails: dict[str, tuple[Any, ...]] = {}
     for name in _LOGS:
-        before, after = old.get(name, ()), new[name]
+        had, after = old.get(name, ()), new[name]
         # A list that was cut or changed before its end (guardrails took a refused input out again) is written anew from
         # its beginning. That is rare, and the row stays true on its own.
-        count = len(before)
-        if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
+        count = len(had)
+        if count and (len(after) < count or (after[count - 1] is not had[-1] and after[:count] != had)):
             cut[name] = count = 0
         if len(after) > count:
             tails[name] = after[count:]
@@ -267,6 +261,7 @@ class _Said(TypedDict, total=False):
     decisions: list[Decision]
     handoffs: list[HandedOver]
     calls: list[_Unread]
+    usage: _Unread
 
 
 class _Kept(TypedDict):
@@ -293,8 +288,6 @@ else:
     _Rest = create_model("_Rest", __base__=Delta, **dict.fromkeys(_LOGS, (Any, ())))
 
 _ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
-# What the fields are laid over. The names are all there, so that `evolve` finds the fields that it is to replace.
-_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
@@ -333,13 +326,14 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             # The calls were shown the state as of this row. Changes that came later must not be laid over what they
             # were shown.
             seen = len(changes)
-        given: Mapping[str, Any] = row
-        for name, log in logs.items():
-            if "cut" in row:
-                # Cuts come before the tail of the same row, as they were made.
+        if "cut" in row:
+            # Cuts come before the tail of the same row, as they were made.
+            for name, log in logs.items():
                 del log[row["cut"].get(name, len(log)) :]
-            if (more := given.get(name)) is not None:
-                log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
+        for item in row.get("messages", ()):
+            logs["messages"].append(_referred(results, place, item["ref"]) if isinstance(item, dict) else item)
+        logs["decisions"] += row.get("decisions", ())
+        logs["handoffs"] += row.get("handoffs", ())
     # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which either makes
     # sense of it or says which row is damaged.
     if not latest.keys() >= _REQUIRED:
@@ -401,10 +395,10 @@ def _content_of(kept: _Kept) -> JsonText:
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
     # Backwards and not in the row's own journal alone: a result with images may be referred to by several rows, and
     # stands in the journal before the first.
-    found = next((at for at in range(place, -1, -1) if (at, ref) in results), None)
-    if found is None:
-        raise ValueError("a result is not where it should be")
-    return results[found, ref]
+    for at in range(place, -1, -1):
+        if (found := results.get((at, ref))) is not None:
+            return found
+    raise ValueError("a result is not where it should be")
 
 
 def outcome_text(outcome: Outcome) -> str:

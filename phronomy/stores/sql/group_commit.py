@@ -7,7 +7,6 @@ undoes nothing of its neighbours, and nobody is answered before the commit.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import spawn, uncut
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.stores.native import TakesTime
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.store import Steps
@@ -133,7 +133,7 @@ class GroupCommit:
                 return
             try:
                 self._serving = True
-                spawn(self._serve, lambda _: None)
+                spawn(self._serve, lambda _: None, until_begun=False)
             except BaseException as error:
                 # No thread can be started, or an interrupt came: nobody would serve these.
                 self._serving = False
