@@ -15,10 +15,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
 
 from pydantic import (
-    AwareDatetime,
     BaseModel,
     ConfigDict,
-    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     TypeAdapter,
@@ -49,7 +47,18 @@ Text: TypeAlias = Annotated[str, _Clean()]
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
-Time: TypeAlias = Annotated[AwareDatetime, Field(ge=_FIRST, le=_LAST)]
+
+class _Aware:
+    """Marks a time with a zone, between the two ends.
+
+    As `Annotated[AwareDatetime, Field(ge=..., le=...)]`, for which pydantic takes five times as long, for each field of each record.
+    """
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.datetime_schema(tz_constraint="aware", ge=_FIRST, le=_LAST)
+
+
+Time: TypeAlias = Annotated[datetime, _Aware()]
 """A time with a zone, a day from either end of what there is, so that it can be written in every zone."""
 
 
