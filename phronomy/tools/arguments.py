@@ -95,6 +95,8 @@ def parameters_of(owner: str, body: Callable[..., object], injected: type) -> tu
 
 def takes_context(function: Callable[..., object], what: str, first: str, error: type[ConfigurationError]) -> bool:
     """Whether the function takes the context as second argument: it needs two, or the second is named for it."""
+    if _takes_one(function):  # most do, and to read a signature takes long
+        return False
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError) as fault:
@@ -111,6 +113,15 @@ def takes_context(function: Callable[..., object], what: str, first: str, error:
     except TypeError as fault:
         raise error(f"{what} must take ({first}) or ({first}, context), but it takes {signature}") from fault
     return takes
+
+
+def _takes_one(function: object) -> bool:
+    """Whether this is seen at a glance to be a plain function of one positional parameter."""
+    if type(function) is not types.FunctionType or function.__dict__:  # what wraps another has that in it
+        return False
+    code = function.__code__
+    others = code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_argcount == 1 and not others
 
 
 def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:

@@ -224,9 +224,7 @@ class Tool:
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
-        schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        self.schema_text = schema
-        self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self.schema_text, self.schema_hash = _sorted_and_hashed(self._arguments.schema)
         self.description_hash = hashlib.sha256(clean(self.description).encode()).hexdigest()
         self._identity = ToolIdentity(
             source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
@@ -586,6 +584,13 @@ def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
         return FunctionTool(source)
     of_run = ": its as_tool() gives one" if hasattr(source, "as_tool") else "; pass a function, a Tool, or a Tool class"
     raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
+
+
+@functools.lru_cache(maxsize=256)
+def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
+    """The schema with its keys in order, and the hash of that, made once: tools may be made anew for each request."""
+    text = json.dumps(plain_object(schema), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text, hashlib.sha256(text.encode()).hexdigest()
 
 
 def _checked_body(name: str, body: Callable[..., object]) -> Callable[..., Any]:

@@ -291,12 +291,12 @@ _ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
-    bodies: Sequence[str], journals: Sequence[Sequence[str]], columns: Columns, follows: str | None
+    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None
 ) -> Checkpoint:
     """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
 
-    `journals` are the texts of the journal entries before each row, after the row before it. `columns` are those of the last row;
-    `follows` is the id of the row before it.
+    `journals` are the texts of the journal entries before a row, after the row before it, by its place. `columns` are those of the
+    last row; `follows` is the id of the row before it.
     """
     # All rows as one JSON text: one call of the validator costs a fraction of one call for each row.
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
@@ -369,13 +369,13 @@ def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Seque
     return [*bodies[:place], filled(bodies[place], folded(whole, changes)), *bodies[place + 1 :]]
 
 
-def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dict[tuple[int, str], Message]:
+def _results_of(bodies: Sequence[str], journals: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], Message]:
     """The messages for the results that rows refer to, by the place of the row and the id of the call."""
     places: list[int] = []
     texts: list[str] = []
-    for place, journal in enumerate(journals):
+    for place, journal in journals.items():
         # Most journals are between rows that refer to nothing in them. They are not parsed at all.
-        if journal and ('{"ref":' in bodies[place] or any('"parts":' in text for text in journal)):
+        if '{"ref":' in bodies[place] or any('"parts":' in text for text in journal):
             found = [text for text in journal if text.startswith('{"type":"settled"')]
             places += [place] * len(found)
             texts += found

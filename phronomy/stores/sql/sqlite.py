@@ -391,12 +391,13 @@ class _File:
         if self.connection is not None and self.pid == os.getpid():
             self.connection.close()
             self.connection = None
-            for path in self._beside():
-                self._opened.pop(path, None)
+            # Of the log and its index SQLite makes others.
+            self._opened = {path: found for path, found in self._opened.items() if path == self.path}
 
     def _beside(self) -> tuple[str, ...]:
         """The log and its index. SQLite makes them with the first connection, and takes them away with the last."""
-        return tuple(f"{os.path.realpath(self.path)}{end}" for end in ("-wal", "-shm"))
+        real = os.path.realpath(self.path)
+        return f"{real}-wal", f"{real}-shm"
 
     def _explained(self, error: Exception) -> Exception:
         """The error that `_explain` raises."""
