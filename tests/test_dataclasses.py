@@ -164,3 +164,17 @@ def test_its_annotations_are_resolved_where_the_class_stands() -> None:
 @dataclass(frozen=True)
 class Kept:
     of: "Slotted"
+
+
+def test_its_init_is_compiled_when_it_is_first_asked_for() -> None:
+    made = point(dataclass)
+
+    class Own(made):  # type: ignore[misc]
+        pass
+
+    assert not inspect.isfunction(vars(made)["__init__"])
+    own: Any = Own(-1, y=3)  # by a class that inherits it
+    assert (own.x, own.y, own.tags) == (1, 3, [])
+    assert inspect.isfunction(vars(made)["__init__"])
+    assert "__init__" not in vars(Own)
+    assert made(1) == made(-1)
