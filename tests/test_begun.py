@@ -12,7 +12,7 @@ from places import Place
 from phronomy import Agent, Hooks, MemoryStore, ModelError, Principal, ThreadBusy, tool
 from phronomy.events import Event
 from phronomy.runs.begun import begin_once
-from phronomy.runs.finding import lookup
+from phronomy.runs.finding import beginning
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -64,10 +64,10 @@ def test_of_many_that_begin_it_at_once_one_does(place: Place) -> None:
 def test_somebody_who_looked_before_it_was_begun_begins_nothing(monkeypatch: pytest.MonkeyPatch, stands: str) -> None:
     """Between the look and the write another process begins it, and it comes as far as that."""
     store = MemoryStore()
-    create = lookup._create
+    create = beginning._create
 
     def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.setattr(lookup, "_create", create)
+        monkeypatch.setattr(beginning, "_create", create)
         agent = clerk(store, ModelError("away") if stands == "failed" else "Done.")
         assert begin(agent)
         if stands != "running":
@@ -75,7 +75,7 @@ def test_somebody_who_looked_before_it_was_begun_begins_nothing(monkeypatch: pyt
             agent.recover_all()
         return create(*args, **options)
 
-    monkeypatch.setattr(lookup, "_create", late)
+    monkeypatch.setattr(beginning, "_create", late)
     assert not begin(clerk(store))
     assert [each.status for each in store.branches()] == [stands]
 

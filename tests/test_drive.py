@@ -20,7 +20,7 @@ from phronomy.records.calls import Ending
 from phronomy.records.moves import Done, Wait
 from phronomy.rules import authorization
 from phronomy.runs import driving
-from phronomy.runs.finding import lookup
+from phronomy.runs.finding.beginning import Beginning, begin
 from phronomy.stores.log.log import journal_entry
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Append, Branch
@@ -140,8 +140,8 @@ def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: b
         return "seen"
 
     agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[look])
-    beginning = lookup.Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
-    runner = lookup.begin(agent.store, agent.spec, None, beginning)
+    beginning = Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
+    runner = begin(agent.store, agent.spec, None, beginning)
     runner.watched = True
     seen: list[str] = []
 

@@ -156,7 +156,7 @@ def test_litellm_talks_to_a_provider(ask: Ask) -> None:
                 system="Be kind.",
                 messages=(USER,),
                 tools=(TOOL,),
-                settings=ModelSettings(seed=2, tool_choice="refund", stop=("END",), timeout=5),
+                settings=ModelSettings(seed=2, tool_choice="refund", stop=("END",), timeout=60),
             ),
         )
         assert first.message.tool_calls == (ToolCall(id="c1", name="refund", arguments='{"order_id": 1042}'),)

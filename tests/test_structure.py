@@ -52,6 +52,8 @@ def imported(name: str, *, lazy: bool) -> set[str]:
             elif isinstance(child, ast.ImportFrom) and inside == lazy:
                 assert child.module is not None, f"{name}: a relative import"
                 modules = {f"{child.module}.{alias.name}" for alias in child.names}
+                if child.module == "phronomy.foundation.lazy_modules":  # what stands there acts as soon as it is used
+                    yield from (alias.name for alias in child.names)
                 yield from modules & FILES.keys() or {child.module}
             else:
                 yield from visit(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -152,7 +154,7 @@ MAY_ACT = {
     "phronomy.stops.interrupts": {"contextvars"},
     "phronomy.mcp.server": {"os", "threading"},
     "phronomy.models.formats.answer": {"time"},
-    "phronomy.models.http.direct": {"httpx2", "tenacity", "urllib"},
+    "phronomy.models.http.direct": {"httpx2", "urllib"},
     "phronomy.models.http.clients": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
     "phronomy.models.patience": {"asyncio", "queue", "time"},
     "phronomy.models.retry": {"os", "tenacity", "threading"},
@@ -223,7 +225,7 @@ LAZY = {
     "phronomy.mcp.server": {"phronomy.mcp.session", "phronomy.mcp.elicitation"},
     "phronomy.models.formats.answer": {"email.utils"},
     "phronomy.concurrency.retries": {"tenacity"},
-    "phronomy.models.http.direct": {"aiohttp", "httpx2", "tenacity"},
+    "phronomy.models.http.direct": {"aiohttp", "httpx2"},
     "phronomy.models.http.clients": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
     "phronomy.models.http.openai_client": {"openai.types.chat"},
     "phronomy.models.retry": {"tenacity"},
@@ -351,7 +353,6 @@ RENAMED = {
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
 ALONE = {
-    "_abegin",
     "aunderstand",
     "ain_thread",
     "apause",
@@ -360,10 +361,7 @@ ALONE = {
     "whole",
     "within",
 }
-"""Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one.
-
-`_abegin` begins in a thread, as `_begin` does, and lets go of a run that was begun for somebody who is gone.
-"""
+"""Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one."""
 
 ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
@@ -442,7 +440,11 @@ class Stripped(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         function = ast.unparse(node.func)
-        if function in ("in_store", "call"):  # in_store(store, method, ...): the method, in a thread if it may block
+        if function in (
+            "in_store",
+            "reading",
+            "call",
+        ):  # in_store(store, method, ...): the method, in a thread if it may block
             return self.visit(ast.Call(func=node.args[1], args=node.args[2:], keywords=node.keywords))
         if function == "on_loop":  # on_loop(store).primitive(...): the store's, without a thread where it can
             return self.visit(node.args[0])
@@ -566,6 +568,7 @@ def test_the_lists_of_packages_are_sorted_and_true(package: str) -> None:
 def test_importing_phronomy_loads_nothing_heavy() -> None:
     heavy = [
         "aiohttp",
+        "asyncio",
         "docstring_parser",
         "httpx2",
         "jsonschema",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
@@ -33,21 +34,27 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
         return self
 
     def __anext__(self) -> Coroutine[object, None, T]:
-        if self._begun:
-            return self._generator.__anext__()
-        self._begun = True
-        with _unheard():
-            return self._generator.__anext__()
+        return self._unheard(self._generator.__anext__)
 
     def athrow(self, *error: Any) -> Coroutine[object, None, T]:
         """Raise an error where the generator stands."""
-        with _unheard():
-            return self._generator.athrow(*error)
+        return self._unheard(self._generator.athrow, *error)
 
     def aclose(self) -> Coroutine[object, None, None]:
         """End the generator."""
-        with _unheard():
-            return self._generator.aclose()
+        return self._unheard(self._generator.aclose)
+
+    def _unheard(self, step: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S:
+        """Take a step of the generator. It asks for the loop's hooks with its first step, and finds none."""
+        if self._begun:
+            return step(*args, **kwargs)
+        self._begun = True
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
+        try:
+            return step(*args, **kwargs)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
 
 
 def acontextmanager(
@@ -64,14 +71,3 @@ def acontextmanager(
         return found
 
     return manage
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """No event loop is told of generators that are begun meanwhile."""
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, None)
-    try:
-        yield
-    finally:
-        sys.set_asyncgen_hooks(*hooks)

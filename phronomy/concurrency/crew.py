@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Generic, TypeVar
 
 from phronomy.concurrency.pieces import Heard, Piece, listening
 from phronomy.concurrency.workers import result_in, spawn, take_from
+from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 
 class Left(Exception):
@@ -52,21 +52,41 @@ class Leave:
         for call in waiting:
             call()
 
-    @contextmanager
-    def told(self, call: Callable[[], None]) -> Iterator[None]:
+    def told(self, call: Callable[[], None]) -> AbstractContextManager[None]:
         """Have `call` called when it is said, or at once if it has been, for as long as the block lasts."""
+        return _Told(self, call)
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Have `call` called when it is said, or at once if it has been."""
         with self._lock:
             said = self._is_set
             if not said:
                 self._waiting.append(call)
         if said:
             call()
-        try:
-            yield
-        finally:
-            with self._lock:
-                if call in self._waiting:
-                    self._waiting.remove(call)
+
+    def discard(self, call: Callable[[], None]) -> None:
+        """No longer have `call` called."""
+        with self._lock:
+            if call in self._waiting:
+                self._waiting.remove(call)
+
+
+class _Told(
+    AbstractContextManager[None]
+):  # of a generator it would cost four times as much, and each call of a model has two
+    """The block of `Leave.told`."""
+
+    __slots__ = ("_call", "_leave")
+
+    def __init__(self, leave: Leave, call: Callable[[], None]) -> None:
+        self._leave, self._call = leave, call
+
+    def __enter__(self) -> None:
+        self._leave.add(self._call)
+
+    def __exit__(self, *raised: object) -> None:
+        self._leave.discard(self._call)
 
 
 class Patience:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from types import ModuleType
 from typing import Final, TypeVar
+
+from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import queue
@@ -20,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
+from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER
     """
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     with leave.told(lambda: box.put((None, Left()))):
-        spawn(work, box.put)
+        spawn(work, box.put, until_begun=timeout is not None)  # the time counts from there
         try:
             return result_in(take_from(box, timeout))
         except queue.Empty:
@@ -181,13 +181,16 @@ async def apause(heard: asyncio.Event, also: asyncio.Event | None, seconds: floa
     heard.clear()
 
 
-def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
+def spawn(
+    work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None], *, until_begun: bool = True
+) -> None:
     """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit.
 
-    `deliver` is called there with the result, or the error, and must not block.
+    `deliver` is called there with the result, or the error, and must not block. With `until_begun` this returns once the work has
+    begun, so of several pieces the first begins first. Who waits for the result alone has no need of that.
     """
     context = copy_context()
-    _THREADS.do(lambda: context.run(_done, work), deliver)
+    _THREADS.do(lambda: context.run(_done, work), deliver, until_begun=until_begun)
 
 
 def _done(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
@@ -211,7 +214,7 @@ class _Threads:
         self._idle: list[_Hand] = []
         self._pid = os.getpid()
 
-    def do(self, work: Callable[[], T], deliver: Callable[[T], None]) -> None:
+    def do(self, work: Callable[[], T], deliver: Callable[[T], None], *, until_begun: bool = True) -> None:
         """Have the work done, and its result delivered, in a thread that is idle, or in a new one."""
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
             self._idle, self._pid = [], os.getpid()
@@ -219,7 +222,7 @@ class _Threads:
             hand = self._idle.pop()  # the last that came: those that are too many are idle long enough to end
         except IndexError:
             hand = _Hand(self._idle)
-        hand.take(work, deliver)
+        hand.take(work, deliver, until_begun=until_begun)
 
 
 class _Hand:
@@ -227,30 +230,32 @@ class _Hand:
 
     def __init__(self, idle: list[_Hand]) -> None:
         self._idle = idle
-        self._box: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]]] = queue.SimpleQueue()
+        self._box: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None], bool]] = queue.SimpleQueue()
         self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._started = False
 
-    def take(self, work: Callable[[], T], deliver: Callable[[T], None]) -> None:
+    def take(self, work: Callable[[], T], deliver: Callable[[T], None], *, until_begun: bool = True) -> None:
         """Do this next. Nothing else must be left to do."""
         self._thread.name = "phronomy-call"
-        self._box.put((work, deliver))
+        self._box.put((work, deliver, until_begun))
         if not self._started:
             self._started = True
             self._thread.start()
-        self._begun.get()  # as the start of a thread is waited for: of several that are handed work, the first begins first
+        if until_begun:
+            self._begun.get()
 
     def _live(self) -> None:
         while True:
             try:
-                work, deliver = self._box.get(timeout=_LINGERS)
+                work, deliver, until_begun = self._box.get(timeout=_LINGERS)
             except queue.Empty:
                 with suppress(ValueError):  # it has been taken from the list this moment: the work is coming
                     self._idle.remove(self)
                     return
                 continue
-            self._begun.put(None)
+            if until_begun:
+                self._begun.put(None)
             result = work()
             self._thread.name = "phronomy-idle"
             # Before the result is delivered, so that whoever waits for it, and goes on with more work, finds this thread.

@@ -20,7 +20,6 @@ What the run and the runs nested in it know of each other is in `shared.py`.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 import secrets
@@ -36,6 +35,8 @@ from typing import Final, NoReturn, TypeVar
 from phronomy.concurrency.workers import whole
 from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
+from phronomy.foundation.cached_property import cached
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.records.audit import vote_on_new_request
 from phronomy.records.calls import Decided, Ending, Outcome, Voted
 from phronomy.records.chain import decision_on
@@ -47,7 +48,7 @@ from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
 
-E = TypeVar("E", threading.Event, asyncio.Event)
+E = TypeVar("E", threading.Event, "asyncio.Event")
 
 # A clock that nobody sets, and that goes on while the machine sleeps, where there is one: a laptop that was shut for an hour has lost
 # its lease, and a monotonic clock that stood still meanwhile would not say so.
@@ -101,7 +102,6 @@ class Ledger:
         self._lease_until = math.inf
         self._bell: Callable[[], object] | None = None
         self._lock = threading.Lock()
-        self._alock = asyncio.Lock()
         if claim is not None:
             self._hold(claim)
 
@@ -255,6 +255,10 @@ class Ledger:
         self.wrote(change, branch, asked)
         return True
 
+    @cached
+    def _alock(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
     async def awrite(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
         """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
         async with self._alock:
@@ -317,7 +321,7 @@ class Ledger:
     @contextmanager
     def listening(self, heard: E) -> Iterator[E]:
         """Have the event set, from whatever thread, when there is something new in the log that others wrote."""
-        is_async = isinstance(heard, asyncio.Event)
+        is_async = not isinstance(heard, threading.Event)
         loop = asyncio.get_running_loop() if is_async else None
         self._bell = heard.set if loop is None else partial(loop.call_soon_threadsafe, heard.set)
         try:

@@ -5,7 +5,6 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Runner
 from phronomy.engine.superfluous.calls import arun_apart, at_work, found, is_asked, leave_of, run_apart
 from phronomy.foundation.ids import new_id
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.records.calls import (
     Call,
     CallFailed,

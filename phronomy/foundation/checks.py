@@ -44,6 +44,8 @@ def is_series(value: object) -> TypeGuard[Iterable[object]]: ...
 
 def is_series(value: object) -> bool:
     """Whether it holds several things in order: no text, and no mapping."""
+    if type(value) is tuple:  # most are; the look at an abstract class takes ten times as long
+        return True
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 

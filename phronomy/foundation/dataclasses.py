@@ -1,8 +1,9 @@
 """The standard library's `dataclass`, made faster: `import phronomy` makes more than a hundred of them.
 
 The standard library compiles up to seven functions for each frozen class, one by one, which was a third of the time of the import.
-Of these one is compiled here, `__init__`. The others are closures over the names of the fields. What reads dataclasses (`fields`,
-`replace`, `copy`, `pickle`, pydantic) finds what it knows: https://docs.python.org/3/library/dataclasses.html
+Of these one is compiled here, `__init__`, and only once the class is used. The others are closures over the names of the fields.
+What reads dataclasses (`fields`, `replace`, `copy`, `pickle`, pydantic) finds what it knows:
+https://docs.python.org/3/library/dataclasses.html
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ else:
         cls.__dataclass_params__.frozen = True  # so that a frozen class may inherit from it
         each = dataclasses.fields(cls)
         names = tuple(field.name for field in each)
-        made = {"__init__": _init(cls), "__repr__": _repr([field.name for field in each if field.repr])}
+        made = {"__repr__": _repr([field.name for field in each if field.repr])}
         if eq:
             hashed = [field.name for field in each if (field.compare if field.hash is None else field.hash)]
             made["__eq__"] = _eq(_values([field.name for field in each if field.compare]))
@@ -42,6 +43,8 @@ else:
                 function.__name__, function.__qualname__ = name, f"{cls.__qualname__}.{name}"
                 function.__module__ = cls.__module__
                 setattr(cls, name, function)
+        if "__init__" not in cls.__dict__:
+            cls.__init__ = _Init(cls)
         return cls
 
 
@@ -50,6 +53,19 @@ class _Made:
 
     def __repr__(self) -> str:
         return "<factory>"
+
+
+class _Init:
+    """Stands for the `__init__` of a class until somebody asks for it: a program uses about a third of the classes that it imports."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> Callable[..., None]:
+        made = _init(self._cls)
+        self._cls.__init__ = made  # type: ignore[misc]  # threads that are first at once each make one: they are alike
+        bound: Callable[..., None] = made.__get__(instance, owner)
+        return bound
 
 
 def _init(cls: type) -> Callable[..., None]:
@@ -82,6 +98,7 @@ def _init(cls: type) -> Callable[..., None]:
     # The globals are those of the class: whoever reads its annotations resolves them there.
     exec("\n".join(lines), vars(sys.modules[cls.__module__]), made)  # noqa: S102  # the names are of fields
     init: Callable[..., None] = made["made"](**known)
+    init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     init.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
     return init
 

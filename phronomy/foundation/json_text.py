@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic_core import from_json
@@ -29,6 +30,9 @@ MAX_DEPTH = int(os.environ.get("PHRONOMY_MAX_JSON_DEPTH", "64"))
 
 MAX_BYTES = int(os.environ.get("PHRONOMY_MAX_JSON_BYTES", str(32 * 1024 * 1024)))
 """Largest text, in characters, that a record accepts. Set by `PHRONOMY_MAX_JSON_BYTES` before the import."""
+
+_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]*"')
+"""A text in quotes that needs no escape: canonical as it stands."""
 
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
@@ -61,9 +65,11 @@ def canonical(value: object) -> JsonText:
     """
     if isinstance(value, JsonText):
         return value
-    if type(value) is not str:
+    if type(value) is str:
+        text = encode_basestring(value)
+    else:
         _check(value)
-    text = _encoded(value)
+        text = _encoded(value)
     if not text.isascii():
         text = clean(text)
     if len(text) > MAX_BYTES:
@@ -75,7 +81,11 @@ def is_canonical(text: str) -> bool:
     """Whether this is seen at a glance to be canonical text, as most of what is stored is. False says nothing."""
     if text in ("{}", "null"):  # what fields hold that nobody has set
         return True
-    if len(text) > MAX_BYTES or (text[:1] != '"' and text.count("[") + text.count("{") > MAX_DEPTH):
+    if len(text) > MAX_BYTES:
+        return False
+    if _STRING.fullmatch(text):  # a third of the time that it takes to read a short text, and to write it again
+        return True
+    if text[:1] != '"' and text.count("[") + text.count("{") > MAX_DEPTH:
         return False
     try:  # a key that stands twice is read once, and a number that is none raises: neither is written as it was read
         return _encoded(from_json(text)) == text

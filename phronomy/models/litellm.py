@@ -74,7 +74,7 @@ _HEARERS = (
     "max_budget",
 )
 _LOADING = threading.Lock()  # one at a time: what one thread's import left is not taken away from under another's
-_FIRST_CALL = ("tenacity", "httpx2", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
+_FIRST_CALL = ("httpx2", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
 
 
 class LiteLLMModel(RetriedModel):

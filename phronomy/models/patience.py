@@ -7,18 +7,18 @@ left is told by `patience`, and ends with the next piece of the answer, or when 
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from phronomy.concurrency.aclosing import aclosing, acontextmanager
+from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left, Overran, Patience
 from phronomy.concurrency.workers import in_thread, result_in, spawn, take_from
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.models.base import ModelRequest
 
 T = TypeVar("T")
@@ -36,8 +36,7 @@ def in_time(ask: Callable[[ModelRequest], T], request: ModelRequest, timeout: fl
 async def ain_time(ask: Callable[[ModelRequest], Awaitable[T]], request: ModelRequest, timeout: float | None) -> T:
     """As `in_time`, in this task: what it awaits is cancelled, and gone when this returns."""
     with _attempt(request, timeout) as mine:
-        async with _waited(mine.patience):
-            return await ask(mine)
+        return await _waited(ask(mine), mine.patience)
 
 
 def pieces_in_time(
@@ -84,8 +83,7 @@ async def apieces_in_time(
         async with aclosing(stream(mine)) as pieces:
             while True:
                 try:
-                    async with _waited(mine.patience):
-                        piece = await anext(pieces)
+                    piece = await _waited(anext(pieces), mine.patience)
                 except StopAsyncIteration:
                     return
                 paused = time.monotonic()
@@ -111,8 +109,7 @@ def pause(patience: Patience, seconds: float) -> None:
 
 async def apause(patience: Patience, seconds: float) -> None:
     """As `pause`."""
-    async with _waited(patience):
-        await asyncio.sleep(seconds)
+    await _waited(asyncio.sleep(seconds), patience)
 
 
 @contextmanager
@@ -127,9 +124,8 @@ def _attempt(request: ModelRequest, timeout: float | None) -> Iterator[ModelRequ
             patience.leave.now()
 
 
-@acontextmanager
-async def _waited(patience: Patience) -> AsyncIterator[None]:
-    """While something is awaited. Raises `Left`, `Overran`; a timeout that it raises itself stays what it is."""
+async def _waited(work: Awaitable[T], patience: Patience) -> T:
+    """Await the work. Raises `Left`, `Overran`; a timeout that it raises itself stays what it is."""
     loop = asyncio.get_running_loop()
 
     def leave() -> None:
@@ -144,7 +140,7 @@ async def _waited(patience: Patience) -> AsyncIterator[None]:
     try:
         async with bound:
             with patience.leave.told(tell):
-                yield
+                return await work
     except TimeoutError:
         if bound.expired():
             patience.check()

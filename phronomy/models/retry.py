@@ -12,14 +12,14 @@ import os
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from phronomy.concurrency.aclosing import aclosing
-from phronomy.concurrency.leaving import Left, Overran
+from phronomy.concurrency.leaving import Left, Overran, Patience
 from phronomy.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -40,6 +40,8 @@ from phronomy.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
+T = TypeVar("T")
 
 MAX_WAIT = 60.0
 """Seconds. The longest pause before a retry. A provider that asks for more gets none: the run can go on later."""
@@ -244,28 +246,20 @@ class RetriedModel(ABC):
         Raises `ModelError` or a subclass after the last attempt, or at once if a retry does not help.
         """
         self._load()
-        tenacity, policy = self._retrying()
-        sleep = partial(pause, request.patience)
+        attempt = partial(in_time, self._ask, request, self._timeout(request))
         try:
-            reply: ModelReply = tenacity.Retrying(**policy, sleep=sleep)(
-                in_time, self._ask, request, self._timeout(request)
-            )
+            return self._retried(attempt, request.patience)
         except Exception as error:
             raise self._raised(error) from self._told(error)
-        return reply
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
         """The async twin of `complete`."""
         await self._aload()
-        tenacity, policy = self._retrying()
-        sleep = partial(apause, request.patience)
+        attempt = partial(ain_time, self._aask, request, self._timeout(request))
         try:
-            reply: ModelReply = await tenacity.AsyncRetrying(**policy, sleep=sleep)(
-                ain_time, self._aask, request, self._timeout(request)
-            )
+            return await self._aretried(attempt, request.patience)
         except Exception as error:
             raise self._raised(error) from self._told(error)
-        return reply
 
     def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
         """Ask the provider for a stream, and yield each piece as it arrives. The last item is the whole reply.
@@ -274,10 +268,8 @@ class RetriedModel(ABC):
         `ModelConnectionError`, and the pieces are not a reply. If you close the generator, the connection is closed.
         """
         self._load()
-        tenacity, policy = self._retrying()
-        sleep = partial(pause, request.patience)
         try:
-            first, rest = tenacity.Retrying(**policy, sleep=sleep)(self._begin, request)
+            first, rest = self._retried(partial(self._begin, request), request.patience)
             with closing(rest):
                 yield first
                 yield from rest
@@ -287,10 +279,8 @@ class RetriedModel(ABC):
     async def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
         """The async twin of `stream`."""
         await self._aload()
-        tenacity, policy = self._retrying()
-        sleep = partial(apause, request.patience)
         try:
-            first, rest = await tenacity.AsyncRetrying(**policy, sleep=sleep)(self._abegin, request)
+            first, rest = await self._aretried(partial(self._abegin, request), request.patience)
             async with aclosing(rest):
                 yield first
                 async for piece in rest:
@@ -340,9 +330,41 @@ class RetriedModel(ABC):
     def _timeout(self, request: ModelRequest) -> float | None:
         return self._settings.merged(request.settings).timeout
 
+    def _retried(self, attempt: Callable[[], T], patience: Patience) -> T:
+        """The result of the first attempt that has one. Where the first of all has it, tenacity is not even loaded."""
+        try:
+            return attempt()
+        except Exception as error:
+            failed = [error]
+
+        def once_more() -> T:
+            if failed:
+                raise failed.pop()  # the first attempt counts
+            return attempt()
+
+        tenacity, policy = self._retrying()
+        found: T = tenacity.Retrying(**policy, sleep=partial(pause, patience))(once_more)
+        return found
+
+    async def _aretried(self, attempt: Callable[[], Awaitable[T]], patience: Patience) -> T:
+        """As `_retried`."""
+        try:
+            return await attempt()
+        except Exception as error:
+            failed = [error]
+
+        async def once_more() -> T:
+            if failed:
+                raise failed.pop()
+            return await attempt()
+
+        tenacity, policy = self._retrying()
+        found: T = await tenacity.AsyncRetrying(**policy, sleep=partial(apause, patience))(once_more)
+        return found
+
     def _retrying(self) -> tuple[ModuleType, dict[str, object]]:
         """tenacity, and what its two retriers are to do."""
-        import tenacity  # noqa: PLC0415  # needed by calls alone
+        import tenacity  # noqa: PLC0415  # needed where an attempt has failed
 
         backoff = tenacity.wait_random_exponential(multiplier=self._retry_wait, max=MAX_WAIT)
 

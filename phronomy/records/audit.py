@@ -1,7 +1,5 @@
 """The audit trail: who decided what, when, through which channel, why, and the digests of what was shown and of what ran."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import not_
@@ -77,7 +75,9 @@ class AuditRecord(Record):
     policy: str | None = None
 
 
-def audit_record(state: Checkpoint, outcome: Decided | Voted | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
+def audit_record(
+    state: "Checkpoint", outcome: Decided | Voted | Ending, inside: "Mapping[str, Checkpoint]"
+) -> AuditRecord:
     """What the trail says of a decision, or of the end that somebody made, in this state; `inside` are its nested runs, by path."""
     facts = _place(state)
     if isinstance(outcome, Ending):
@@ -96,7 +96,7 @@ def audit_record(state: Checkpoint, outcome: Decided | Voted | Ending, inside: M
     return _record(decision, None if decision.to_check else goes_on.digest, facts).evolve(checked=checked)
 
 
-def vote_on_new_request(state: Checkpoint, outcome: Voted) -> list[AuditRecord]:
+def vote_on_new_request(state: "Checkpoint", outcome: Voted) -> list[AuditRecord]:
     """What the trail says of the vote with which a request begins that was put in place of another: it is for what is asked now."""
     request = outcome.request
     if request is None or request.digest is None or request.pending_id is None:
@@ -107,7 +107,7 @@ def vote_on_new_request(state: Checkpoint, outcome: Voted) -> list[AuditRecord]:
     return [_record(voted, None, facts).evolve(vote=True)]
 
 
-def votes_by_grant(state: Checkpoint, decision: Decision) -> list[AuditRecord]:
+def votes_by_grant(state: "Checkpoint", decision: Decision) -> list[AuditRecord]:
     """What the trail says of the givers of a grant before the last one, whose vote is the decision: each has voted by it."""
     if decision.grant is None:
         return []
@@ -118,7 +118,7 @@ def votes_by_grant(state: Checkpoint, decision: Decision) -> list[AuditRecord]:
     ]
 
 
-def refusals(state: Checkpoint, outcome: Judged) -> list[AuditRecord]:
+def refusals(state: "Checkpoint", outcome: Judged) -> list[AuditRecord]:
     """What the trail says of people who had decided with the store alone, and who, as a worker found, may not."""
     found: list[AuditRecord] = []
     for judgement in outcome.judgements:
@@ -138,7 +138,7 @@ def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) 
 
 
 def branch_record(
-    source: Checkpoint,
+    source: "Checkpoint",
     branch_id: str,
     kind: Literal["fork", "restore"],
     by: Principal | None,
@@ -151,7 +151,7 @@ def branch_record(
     return AuditRecord(**facts, at=at, kind=kind, by=by, edited=edited)
 
 
-def scope_refusal(state: Checkpoint, tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:
+def scope_refusal(state: "Checkpoint", tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:
     """What the trail says of a call of a tool that is not there for the run, because the run lacks these scopes."""
     reason = f"the run does not have {', '.join(missing)}"
     facts: dict[str, Any] = {**_place(state), "agent": state.speaker, "path": state.path, "tool_name": tool_name}
@@ -184,7 +184,7 @@ def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -
     )
 
 
-def _place(state: Checkpoint) -> dict[str, Any]:
+def _place(state: "Checkpoint") -> dict[str, Any]:
     """Where something was decided."""
     return {
         "run_id": state.run_id,
@@ -194,13 +194,13 @@ def _place(state: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _about(state: Checkpoint, pending_id: str) -> dict[str, Any]:
+def _about(state: "Checkpoint", pending_id: str) -> dict[str, Any]:
     """Where something was decided, and on what."""
     tool_name, why, agent = _request(state, pending_id)
     return {**_place(state), "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
 
 
-def _request(state: Checkpoint, pending_id: str) -> tuple[str | None, Why | None, str | None]:
+def _request(state: "Checkpoint", pending_id: str) -> tuple[str | None, Why | None, str | None]:
     """The tool, the reason and the agent of what waits, or waited, under this id; nothing is known of one that is not there."""
     for item in state.pending:
         if item.id == pending_id:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from phronomy.errors import NotAuthorized
+from phronomy.foundation.json_text import plain_object
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import ToolIdentity, call_digest
@@ -23,9 +24,14 @@ def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) ->
     parts = (state.run_id, state.path, state.salt, call.id, digest or call.digest or "")
     # The arguments of a node are what it reads of the state. Two waves with one and the same node are two calls, unless they see
     # the same state. A step of a pattern reads nothing but its arguments, and the state may go on while it runs.
-    if state.kind == "graph" and "pattern" not in state.agent.fingerprint:
+    if state.kind == "graph" and not _is_of_pattern(state.agent.json_text("fingerprint")):
         return known_digest(*parts, _state_digest(state.json_text("state")))[:32]
     return known_digest(*parts)[:32]
+
+
+@lru_cache(maxsize=64)
+def _is_of_pattern(fingerprint: str) -> bool:
+    return "pattern" in plain_object(fingerprint)
 
 
 @lru_cache(maxsize=64)

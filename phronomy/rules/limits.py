@@ -3,8 +3,6 @@
 How many handoffs there may be in a run is a rule of its own, in `agents/handoffs.py`.
 """
 
-from __future__ import annotations
-
 import json
 
 from pydantic import Field

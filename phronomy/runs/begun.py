@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from phronomy.records.calls import Input
 from phronomy.records.principals import Principal
-from phronomy.runs.finding.lookup import AlreadyBegun, Beginning
+from phronomy.runs.finding.beginning import AlreadyBegun, Beginning
 from phronomy.runs.runs import Runs
 from phronomy.stores import dispatch
 

@@ -254,8 +254,8 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
         # A run that came to rest has been let go by its last write. Then there is nothing to abandon; with `step` there is.
         runner.ledger.abandon("running")
         tell_world(runner)
-        if runner.state.pending:
-            tell_times(runner)
+        if times := times_of(runner):
+            dispatch.at(runner.ledger.store.dispatch, runner.state.run_id, times)
 
 
 @acontextmanager
@@ -278,8 +278,8 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
             raise
         await runner.ledger.aabandon("running")
         await atell_world(runner)
-        if runner.state.pending:
-            await in_store(runner.ledger.store, tell_times, runner)
+        if times := times_of(runner):
+            await in_store(runner.ledger.store, dispatch.at, runner.ledger.store.dispatch, runner.state.run_id, times)
 
 
 def driven(runner: Runner) -> Result[Any]:
@@ -484,12 +484,10 @@ async def atell_world(runner: Runner) -> None:
         await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
 
 
-def tell_times(runner: Runner) -> None:
-    """Tell workers when something is to be done about the requests that the run waits for: they expire, or a reminder is due."""
+def times_of(runner: Runner) -> list[float]:
+    """When something is to be done about the requests that the run waits for, in seconds: they expire, or a reminder is due."""
     times = [next_due(item) for item in runner.state.pending]
-    dispatch.at(
-        runner.ledger.store.dispatch, runner.state.run_id, [each.timestamp() for each in times if each is not None]
-    )
+    return [each.timestamp() for each in times if each is not None]
 
 
 def tell(runner: Runner, error: BaseException) -> None:

@@ -31,22 +31,23 @@ from phronomy.records.moves import Wait
 from phronomy.records.result import Result
 from phronomy.rules.added_messages import closed
 from phronomy.rules.triggers import in_order
-from phronomy.runs.driving import aclaim, alet_go, claim, driven
+from phronomy.runs.driving import aclaim, claim, driven
 from phronomy.runs.finding import decisions, lookup, results
+from phronomy.runs.finding.beginning import IDLE, Beginning, abegin, begin, contradiction
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.elsewhere import elsewhere
 from phronomy.runs.finding.handover import hand_over
-from phronomy.runs.finding.lookup import Beginning, Opened
+from phronomy.runs.finding.lookup import Opened
 from phronomy.runs.options import OnPending
 from phronomy.stores.base import Store
 from phronomy.stores.derived.voting import note_refusal
 from phronomy.stores.memory import MemoryStore
-from phronomy.stores.native import in_store
+from phronomy.stores.native import in_store, reading
 from phronomy.stores.rows import Branch, Occupied
 
 
 class Opening:
-    """The base of agents and graphs that opens runs in a store. Its async methods call the store in a thread."""
+    """The base of agents and graphs that opens runs in a store. Its async methods call a store in a thread if it may take time."""
 
     store: Store
     _bearer: bool
@@ -86,33 +87,37 @@ class Opening:
         # Each run in the way is superseded in turn. A store that names the same run again and again, though it has ended,
         # contradicts itself; without a bound this would never return.
         tries: Counter[str] = Counter()
-        while max(tries.values(), default=0) <= lookup.IDLE:
+        while max(tries.values(), default=0) <= IDLE:
             try:
-                return lookup.begin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
+                return begin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
             except Occupied as occupied:
-                # It raises where the caller did not ask for this: to end what waits for a human is a decision of its own.
-                ending = lookup.superseding(self.store, occupied.branch, on_pending)
                 tries[occupied.branch.id] += 1
-                with suppress(
-                    CheckpointNotFound, CheckpointAlreadyResumed
-                ):  # it has ended meanwhile, or was taken away
-                    runner = self._act_on(spec, deps, occupied.branch.id, ending, on_pending)
-                    if isinstance(runner, Runner):
-                        driven(runner)
-        raise lookup.contradiction(beginning.thread_id)
+                self._make_room(spec, deps, occupied.branch, on_pending)
+        raise contradiction(beginning.thread_id)
 
     async def _abegin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
-        # It is begun in a thread, which goes on when its task is cancelled. Whatever it has begun by then is let go, or the thread
-        # of the conversation would be busy until a lease runs out.
-        begun: list[Runner] = []
-        try:
-            await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
-        except BaseException:  # cancelled while it began: nobody is left who would let it go
-            for runner in begun:
-                with suppress(Exception):
-                    await alet_go(runner)
-            raise
-        return begun[0]
+        """As `_begin`."""
+        if on_pending not in get_args(OnPending):
+            raise ConfigurationError(
+                f"on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not {quoted_word(on_pending)}"
+            )
+        tries: Counter[str] = Counter()
+        while max(tries.values(), default=0) <= IDLE:
+            try:
+                return await abegin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
+            except Occupied as occupied:
+                tries[occupied.branch.id] += 1
+                await in_store(self.store, self._make_room, spec, deps, occupied.branch, on_pending)
+        raise contradiction(beginning.thread_id)
+
+    def _make_room(self, spec: Spec, deps: object, branch: Branch, on_pending: OnPending) -> None:
+        """Supersede the run that keeps a thread busy."""
+        # It raises where the caller did not ask for this: to end what waits for a human is a decision of its own.
+        ending = lookup.superseding(self.store, branch, on_pending)
+        with suppress(CheckpointNotFound, CheckpointAlreadyResumed):  # it has ended meanwhile, or was taken away
+            runner = self._act_on(spec, deps, branch.id, ending, on_pending)
+            if isinstance(runner, Runner):
+                driven(runner)
 
     def _act_on(
         self,
@@ -225,7 +230,7 @@ class Opening:
         home = self._store_of(checkpoint)
         other = None
         if choice.write_to is None:
-            branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)
+            branch, given, store = await reading(home, lookup.meant, home, checkpoint, bearer=self._bearer)
         else:
             other = await in_store(home, elsewhere, home, checkpoint, choice.write_to, bearer=self._bearer)
             branch, given, store = other.found()
@@ -233,7 +238,7 @@ class Opening:
         found = decisions.answers(given, choice)
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
-            opened = await in_store(home, lookup.open_head, store, spec, deps, branch.id, seen)
+            opened = await reading(store, lookup.open_head, store, spec, deps, branch.id, seen)
             seen = None
             late = [pending_id for pending_id in found if pending_id in opened.lapsed]
             answers = {pending_id: answer for pending_id, answer in found.items() if pending_id not in late}

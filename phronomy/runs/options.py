@@ -1,7 +1,5 @@
 """The options of an agent and of its calls, as types."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 

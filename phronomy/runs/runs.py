@@ -32,10 +32,10 @@ from phronomy.runs.as_tool import AgentTool, AgentToolOptions
 from phronomy.runs.deciding import Deciding
 from phronomy.runs.driving import aclaim, aevents_of, aheld, claim, events_of, held
 from phronomy.runs.finding import lookup, results
+from phronomy.runs.finding.beginning import Beginning
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import Drift, drift_of
 from phronomy.runs.finding.dry_run import adry_run, dry_run
-from phronomy.runs.finding.lookup import Beginning
 from phronomy.runs.on_class import OnClass
 from phronomy.runs.options import CallOptions, OnPending
 from phronomy.runs.recovery import Recovery
@@ -44,7 +44,7 @@ from phronomy.runs.waiting import holding
 from phronomy.stops.breakpoints import BreakpointHit
 from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
-from phronomy.stores.native import in_store
+from phronomy.stores.native import in_store, reading
 from phronomy.stores.rows import Branch
 from phronomy.tools.context import Deps
 
@@ -404,9 +404,9 @@ class Runs(Deciding[Deps, Output]):
         """The async twin of `recover`."""
         spec, deps = self._for_call(options, "arecover")
         home = self._store_of(run)
-        branch_id = await in_store(home, lookup.branch_of, home, run, bearer=self._bearer)
+        branch_id = await reading(home, lookup.branch_of, home, run, bearer=self._bearer)
         while True:
-            opened = await in_store(home, lookup.open_head, home, spec, deps, branch_id)
+            opened = await reading(home, lookup.open_head, home, spec, deps, branch_id)
             if lookup.at_rest(opened, accept_changes):
                 return results.result_of(opened.runner, opened.head)
             if await aclaim(opened.runner):

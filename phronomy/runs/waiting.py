@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import math
@@ -20,6 +19,7 @@ from phronomy.engine.stop_points import hits_in, passing
 from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision
 from phronomy.foundation.checks import close_unawaited, is_async
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.observability.announcements import aannounce, announce
 from phronomy.records.calls import Decided, Outcome
 from phronomy.records.decisions import PAST, Answer, Approve, PendingApproval, Reject, Respond, Skip

@@ -71,19 +71,19 @@ if TYPE_CHECKING:
 class AsyncPrimitives(Protocol):
     """The async versions of the primitives that a run calls at each step. They do the same as the store's own.
 
-    A cancellation may stop `append` and `release` before anything is written, but not after that. The engine delays a
-    cancellation until they return.
+    These are what each run does; for all else a thread does. A cancellation may stop a write before anything is written,
+    not after that: the engine delays it until they return.
     """
 
-    # These three and no more: they are what a run does at every step, with many runs in one loop. All else happens once
-    # in a run, and a thread does for it.
+    async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        """The async version of `Store.create`."""
+
     async def append(self, change: Append) -> Branch:
         """The async version of `Store.append`."""
         ...
 
     async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
         """The async version of `Store.release`."""
-        ...
 
     async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         """The async version of `Store.lineage`."""
@@ -99,8 +99,8 @@ class Store(Batches, Granting, Triggering, ABC):
     seconds after which `recover_all` deletes a run that has ended (None: never). `dispatch` tells workers what is to be
     done: set another one before you use the store; `for_tenant` passes it on. Raises `StoreError`.
 
-    To write a store, implement the abstract methods. Each must be atomic, and safe to call from any thread. `blocking`
-    says whether a call can take so long that async code should make it in a thread.
+    To write a store, implement the abstract methods, each atomic and safe to call from any thread. `blocking` says whether a
+    call can take so long that async code should make it in a thread, and `reads_at_once` that a read of a few rows does not.
     """
 
     def __init__(

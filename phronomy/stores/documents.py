@@ -27,6 +27,7 @@ class Documents:
     """
 
     blocking: bool = True
+    reads_at_once: bool = False
 
     # Primitives
 

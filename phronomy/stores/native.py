@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import whole
+from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
     from phronomy.stores.base import AsyncPrimitives, Store
@@ -19,7 +19,29 @@ S = TypeVar("S", bound="Store")
 
 _FOR_TASK: Final[ContextVar[bool]] = ContextVar("phronomy_for_task", default=False)
 
-_PRIMITIVES: Final = ("append", "release", "lineage")
+_AT_ONCE: Final[ContextVar[bool]] = ContextVar("phronomy_at_once", default=False)
+
+_PRIMITIVES: Final = ("create", "append", "release", "lineage")
+
+_READS: Final = (
+    "lineage",
+    "select_branches",
+    "select_pending",
+    "count_pending",
+    "select_checkpoints",
+    "select_audit",
+    "child_ids",
+    "kept_text",
+    "get_document",
+    "select_documents",
+)
+
+
+class TakesTime(BaseException):
+    """What was asked for at once would wait for somebody, or gives much, or writes: it is done in a thread, from its beginning.
+
+    A `BaseException`, since it crosses code that handles the faults of stores.
+    """
 
 
 class Blocks(Protocol):
@@ -33,6 +55,10 @@ class InThreads:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        """As `Store.create`."""
+        await apart(self._store, self._store.create, branch, change, exclusive=exclusive)
 
     async def append(self, change: Append) -> Branch:
         """As `Store.append`."""
@@ -68,6 +94,25 @@ async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwarg
     # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
     # nobody's: so the cancellation waits until the outcome is known.
     return await whole(work)
+
+
+async def reading(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `in_store`, for a method that reads, and changes nothing before: without a thread where its reads take no time."""
+    # A hop to a thread and back costs more than all that is read, and with many runs in a loop the threads wait for each other.
+    if store.reads_at_once and stands_for(store, "reads_at_once", _READS):
+        before = _AT_ONCE.set(True)
+        try:
+            return method(*args, **kwargs)
+        except TakesTime:
+            pass
+        finally:
+            _AT_ONCE.reset(before)
+    return await in_store(store, method, *args, **kwargs)
+
+
+def is_at_once() -> bool:
+    """Whether this thread runs an event loop, and calls a store for something that is not to take time: if so, raise `TakesTime`."""
+    return _AT_ONCE.get()
 
 
 def is_for_task() -> bool:
@@ -111,9 +156,8 @@ def stands_for(store: Store, shortcut: str, primitives: Sequence[str]) -> bool:
     # A test, or a tracing tool, has set a primitive on this one object: it must see every call.
     if not vars(store).keys().isdisjoint(primitives):
         return False
-    # The class that says the shortcut has to be as deep as the one that says each primitive. A subclass that overrides
+    # The class that says the shortcut has to have each primitive as the store has it. A subclass that overrides
     # `append` alone has changed how writes are made, and the inherited shortcut knows nothing of it.
-    kinds = type(store).__mro__
-    first = {name: next((kind for kind in kinds if name in vars(kind)), None) for name in (shortcut, *primitives)}
-    own = first[shortcut]
-    return own is not None and all(issubclass(own, first[name] or object) for name in primitives)
+    kind = type(store)
+    own = next((each for each in kind.__mro__ if shortcut in vars(each)), None)
+    return own is not None and all(getattr(kind, name) is getattr(own, name, None) for name in primitives)

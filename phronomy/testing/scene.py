@@ -148,6 +148,12 @@ def mine(store: Store, fuse: Fuse, witness: Witness) -> None:
             self._inner = inner
             self.lineage = inner.lineage
 
+        async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+            fuse.place("before create")
+            await self._inner.create(branch, change, exclusive=exclusive)
+            witness.say("wrote", **_facts(change, seq=change.seq + len(change.entries)))
+            fuse.place("after create")
+
         async def append(self, change: Append) -> Branch:
             fuse.place("before append")
             branch = await self._inner.append(change)

@@ -95,6 +95,8 @@ def parameters_of(owner: str, body: Callable[..., object], injected: type) -> tu
 
 def takes_context(function: Callable[..., object], what: str, first: str, error: type[ConfigurationError]) -> bool:
     """Whether the function takes the context as second argument: it needs two, or the second is named for it."""
+    if _takes_one(function):  # most do, and to read a signature takes long
+        return False
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError) as fault:
@@ -111,6 +113,15 @@ def takes_context(function: Callable[..., object], what: str, first: str, error:
     except TypeError as fault:
         raise error(f"{what} must take ({first}) or ({first}, context), but it takes {signature}") from fault
     return takes
+
+
+def _takes_one(function: object) -> bool:
+    """Whether this is seen at a glance to be a plain function of one positional parameter."""
+    if type(function) is not types.FunctionType or function.__dict__:  # what wraps another has that in it
+        return False
+    code = function.__code__
+    others = code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_argcount == 1 and not others
 
 
 def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
@@ -200,11 +211,7 @@ class Arguments:
         self._steady = not loose
         self._form = Form(whose, parameters)
         self.names: tuple[str, ...] = tuple(parameter.name for parameter in parameters)
-        schema = self._form.schema
-        for name, described in object_of(schema["properties"]).items():
-            if name in descriptions:
-                object_of(described).setdefault("description", descriptions[name])
-        self.schema: JsonText = canonical(schema)
+        self.schema: JsonText = _described(self._form.schema_text, descriptions)
 
     def read(self, value: JsonDict) -> JsonText:
         """The canonical text of the validated, default-filled arguments.
@@ -255,11 +262,10 @@ class Form:
         plain = not config and all(map(_is_plain, parameters))
         parts = (part for each in parameters for part in _parts(each)) if plain else ()
         try:
-            self._model, schema = _plain_model(*parts) if plain else _model(parameters, config or {})
+            self._model, self.schema_text = _plain_model(*parts) if plain else _model(parameters, config or {})
         except Exception as error:
             raise _refused(owner, parameters, error) from error
-        self._has_sets = '"uniqueItems":true' in schema
-        self.schema: JsonDict = plain_object(schema)  # afresh: whoever describes a parameter writes into it
+        self._has_sets = '"uniqueItems":true' in self.schema_text
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
@@ -298,7 +304,8 @@ class Form:
         (parameter,) = self._parameters
         error_type = self._owner.error
         refuse = f"{self._owner.name}: {self._owner.part} {parameter.name!r} of type {_type_name(parameter.hint)}"
-        if not self.schema.get("required"):
+        schema = plain_object(self.schema_text)
+        if not schema.get("required"):
             try:
                 loaded = self.load("{}")
             except Exception as error:
@@ -306,9 +313,7 @@ class Form:
             loss = self._loss(loaded)
             if loss:
                 raise error_type(f"{refuse} has a default that does not survive JSON: {loss}; choose another")
-        for sample in samples(
-            object_of(self.schema["properties"])[parameter.name], object_of(self.schema.get("$defs"))
-        ):
+        for sample in samples(object_of(schema["properties"])[parameter.name], object_of(schema.get("$defs"))):
             fitting = self._fitting(canonical({parameter.name: sample}))
             loss = self._loss(fitting) if fitting else None
             if loss:
@@ -388,6 +393,17 @@ def _round_trips(*parts: Any) -> bool:
     except ConfigurationError:
         return False
     return True
+
+
+def _described(schema: JsonText, descriptions: Mapping[str, str]) -> JsonText:
+    """The JSON Schema with the descriptions of parameters that have none."""
+    if not descriptions:
+        return schema
+    told = plain_object(schema)
+    for name, described in object_of(told["properties"]).items():
+        if name in descriptions:
+            object_of(described).setdefault("description", descriptions[name])
+    return canonical(told)
 
 
 def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonText]:

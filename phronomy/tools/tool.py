@@ -9,7 +9,6 @@ import inspect
 import json
 import logging
 import re
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
@@ -30,6 +29,7 @@ from phronomy.foundation.json_text import (
     parse,
     plain_object,
 )
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
@@ -224,9 +224,7 @@ class Tool:
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
-        schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        self.schema_text = schema
-        self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self.schema_text, self.schema_hash = _sorted_and_hashed(self._arguments.schema)
         self.description_hash = hashlib.sha256(clean(self.description).encode()).hexdigest()
         self._identity = ToolIdentity(
             source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
@@ -243,7 +241,8 @@ class Tool:
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
         def __setattr__(self, name: str, value: object) -> None:
-            _SPELT.check_attribute(name, self)
+            if name not in _SPELT.known and name[:1] != "_":  # a tool has thirty of these
+                _SPELT.check_attribute(name, self)
             # The gate among them: changed here it would be asked for by some calls of a run and not by others.
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
@@ -338,7 +337,9 @@ class Tool:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
         try:
             result = self._body(**values, **self._injected(context))
-        except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
+        except (
+            asyncio.CancelledError
+        ) as error:  # the body's own doing: a cancellation of the run does not come this way
             raise ToolCancelled(f"{self.name} was cancelled from within") from error
         if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
             checks.close_unawaited(result)
@@ -583,6 +584,13 @@ def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
         return FunctionTool(source)
     of_run = ": its as_tool() gives one" if hasattr(source, "as_tool") else "; pass a function, a Tool, or a Tool class"
     raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
+
+
+@functools.lru_cache(maxsize=256)
+def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
+    """The schema with its keys in order, and the hash of that, made once: tools may be made anew for each request."""
+    text = json.dumps(plain_object(schema), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text, hashlib.sha256(text.encode()).hexdigest()
 
 
 def _checked_body(name: str, body: Callable[..., object]) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -16,6 +15,7 @@ from phronomy.engine.run import Runner
 from phronomy.engine.spec import Nested
 from phronomy.engine.stop_points import pattern_of
 from phronomy.engine.usage import spent
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.records.calls import Call, CallResult, CallSettled, Outcome, place_of
 from phronomy.records.messages import Usage
 from phronomy.rules import authorization

@@ -107,18 +107,27 @@ class Node(_Lean):
     on_failure: Literal["model", "human", "stop"] = "stop"
     source = "node"
 
+    # Named here, so that nobody asks at each node whether one of them is a misspelt option.
+    function: Callable[..., Any]
+    schema: StateSchema
+    on_rejection: str | None
+    destinations: tuple[str, ...]
+    streams: Mapping[str, type[object]]
+    gives_pieces: bool
+
     def __init__(
         self, name: str, function: Callable[..., Any], schema: StateSchema, options: Mapping[str, Any]
     ) -> None:
         self.name = name
         self.function = function
         self.schema = schema
-        self.on_rejection: str | None = options.get("on_rejection")
-        self.destinations: tuple[str, ...] = tuple(options.get("destinations", ()))
-        self._awaited = is_async(function) or is_generator(function) == "async"
+        self.on_rejection = options.get("on_rejection")
+        self.destinations = tuple(options.get("destinations", ()))
+        gives = is_generator(function)
+        self._awaited = gives == "async" or is_async(function)
         self._takes_context = check_function(f"node {name!r}", function, may_take_context=True, may_yield=True)
-        self.streams: Mapping[str, type[object]] = streams_of(name, function, options.get("streams"), schema)
-        self.gives_pieces: bool = bool(self.streams)
+        self.streams = streams_of(name, options.get("streams"), schema, yields=gives is not None)
+        self.gives_pieces = bool(self.streams)
         _set_options(self, options, schema)
         if "retries" not in options:
             self.retries = 2 if self.idempotent else 0

@@ -165,7 +165,7 @@ class GraphSpec:
         found: Tool | None = asked
         if asked is not None and call.fallback:
             found = asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
-        if isinstance(found, Node | Inside) and call.args is not None and call.arguments is not None:  # an edit
+        if isinstance(found, Node | Inside) and call.arguments is not None and call.args is not None:  # an edit
             found = found.given_again("arg" if "arg" in call.args else "state")
         return found
 

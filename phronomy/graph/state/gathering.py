@@ -19,15 +19,15 @@ from phronomy.foundation.json_text import JsonError, JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.signals import Abort, Continue, Pause, Replan
 from phronomy.graph.state.state import StateSchema, origin_of
-from phronomy.graph.state.streams import Unmergeable, is_generator, kind_of_pieces, kind_or_none, merged
+from phronomy.graph.state.streams import Unmergeable, kind_of_pieces, kind_or_none, merged
 
 
-def streams_of(name: str, function: Any, given: Any, schema: StateSchema) -> Mapping[str, type[Any]]:
-    """The channels that a node gives in pieces, each with the class that these are merged by. Raises `GraphError`."""
+def streams_of(name: str, given: Any, schema: StateSchema, *, yields: bool) -> Mapping[str, type[Any]]:
+    """The channels that a node gives in pieces, if it `yields`, each with the class that these are merged by. Raises `GraphError`."""
     given = () if given is None else given
     if not is_series(given) or not all(isinstance(channel, str) for channel in given):
         raise GraphError(f"node {name!r}: streams is a list of channels")
-    if not is_generator(function):
+    if not yields:
         if given:
             raise GraphError(
                 f"node {name!r} has streams, but its function returns its update: make it a generator, which yields pieces"

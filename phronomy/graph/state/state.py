@@ -59,7 +59,7 @@ class StateSchema:
         self.names: tuple[str, ...] = tuple(self.channels)
         self.reducers: Mapping[str, Reducer] = {channel.name: channel.reducer for channel in found}
         self.has_user_code: bool = any(_calls_user_code(channel) for channel in found)
-        types = {channel.name: digest_of(canonical(channel.form.schema))[:16] for channel in found}
+        types = {channel.name: digest_of(channel.form.schema_text)[:16] for channel in found}
         told = {each.name: {"type": types[each.name], "reducer": each.reducer.label} for each in found}
         self.fingerprint: JsonText = canonical(told)
 

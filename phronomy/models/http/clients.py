@@ -9,12 +9,13 @@ authorities of TLS, and each of its connections must be made too. Nothing of a m
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
+
+from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
     import ssl

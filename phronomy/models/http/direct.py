@@ -221,9 +221,8 @@ def _checked_key(key: str | None) -> str | None:
 
 def _load() -> None:
     import httpx2  # noqa: PLC0415
-    import tenacity  # noqa: PLC0415
 
-    _ = httpx2, tenacity
+    _ = httpx2
 
 
 _SOON = Background(_load)

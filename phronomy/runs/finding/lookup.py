@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any
 
-from phronomy.conversation.input import History
 from phronomy.engine.judging.due import expiry, lapsed
-from phronomy.engine.ledger import Ledger, new_owner, now, release, uptime
+from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.nested import child_of, fits, interruption
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
@@ -29,16 +26,14 @@ from phronomy.errors import (
     NothingDecided,
     Progress,
     RunBusy,
-    StoreError,
     ThreadBusy,
     UnknownPending,
 )
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.ids import findable, new_id
-from phronomy.foundation.json_text import JsonError, clean
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted_id
-from phronomy.records import chain
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -48,177 +43,25 @@ from phronomy.records.calls import (
     Decided,
     Ending,
     Halted,
-    Input,
     Withdrawn,
 )
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import NO_BRIEF, SAID, Answer, PendingApproval
 from phronomy.records.moves import Wait
 from phronomy.records.principals import Principal, as_principal
-from phronomy.records.record import explain
 from phronomy.records.result import Result
-from phronomy.records.scopes import scopes_at_begin
 from phronomy.records.trigger_errors import TriggerSuperseded
 from phronomy.records.validation import checked
+from phronomy.runs.finding.beginning import is_left
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
 from phronomy.runs.finding.results import result_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
-from phronomy.stores.log.log import as_sealed, row_entry, rows_of
+from phronomy.stores.log.log import as_sealed, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
-from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim, Occupied
-
-# Beginning
-
-
-@dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """What a new run is begun with."""
-
-    input: Input = field(repr=False)
-    thread_id: str | None
-    history: History | None
-    metadata: Mapping[str, Any] | None
-    label: str | None
-    requester: str | Principal | None = None
-    # A run that is begun once: under this id, if there is none yet, and left to whoever drives it.
-    run_id: str | None = None
-
-
-class AlreadyBegun(Exception):
-    """There is a run under the id that was given. Nothing was written."""
-
-
-def requested_by(given: str | Principal | None) -> Principal | None:
-    """Who asked for a run, as it is recorded. Raises `ConfigurationError`."""
-    try:
-        who = as_principal(given)
-        return who.without_claims() if who is not None else None
-    except InvalidDecision:
-        raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
-
-
-def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
-    """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
-
-    Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
-    """
-    thread_id = beginning.thread_id
-    if thread_id is not None:
-        if not isinstance(thread_id, str) or not thread_id:
-            raise ConfigurationError("a thread id is text that is not empty")
-        # The thread is found again by exactly these characters, in every store.
-        thread_id = findable("a thread id", thread_id)
-    label = findable("a label", beginning.label) if beginning.label is not None else None
-    if not isinstance(beginning.metadata, Mapping | None):
-        raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
-    requester = requested_by(beginning.requester)
-    # Read before the principal is recorded: that has none.
-    of_requester = beginning.requester.scopes if isinstance(beginning.requester, Principal) else None
-    scopes = scopes_at_begin(spec.scopes, of_requester)
-    # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
-    # again.
-    seen: str | None = ""
-    idle = 0
-    while True:
-        try:
-            parent = store.latest(thread_id) if thread_id is not None and not afresh else None
-        except CheckpointNotFound:  # it was taken away between two looks
-            parent = None
-        # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
-        # for ever.
-        idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
-        if idle > IDLE:
-            raise contradiction(thread_id)
-        seen, run_id = last, beginning.run_id or new_id("run")
-        try:
-            first = spec.first(beginning.input, parent, beginning.history)
-            state = chain.begin(
-                parent,
-                id=new_id("ckpt"),
-                run_id=run_id,
-                branch_id=run_id,
-                thread_id=thread_id,
-                at=now(store),
-                agent=spec.ref,
-                kind=spec.kind,
-                label=label,
-                metadata=dict(beginning.metadata or {}),
-                requester=requester,
-                scopes=scopes,
-                **first,
-            )
-        except (JsonError, ValueError) as error:
-            raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
-        try:
-            exclusive = thread_id is not None and not afresh
-            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive)
-        except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
-            continue
-        except (Occupied, StoreError):
-            # The store refuses a second run of one id. It is what keeps the thread busy, or has ended already.
-            if beginning.run_id is not None and store.branches(run_id=run_id):
-                raise AlreadyBegun(run_id) from None
-            raise
-
-
-_LEFT: Final = "nobody yet"
-_MOMENT: Final = 1e-6
-"""Who holds a run that is left to whoever drives it, and for how many seconds. None at all would be the store's own lease."""
-
-
-def _create(
-    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
-) -> Runner:
-    branch = Branch.of(state)
-    if parent is not None:
-        origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
-        if origin is None:
-            raise Behind(parent.branch_id)
-        place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
-        # The newest run of a thread is found by this time. A clock that was set back must not hide a run behind the one before it.
-        branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
-    owner = _LEFT if left else new_owner()
-    change = Append(
-        branch_id=branch.id,
-        seq=branch.seq,
-        entries=(row_entry(parent, state, {}),),
-        take=owner,
-        lease=_MOMENT if left else store.lease,
-        head=state.id,
-        status="running",
-        announce=bool(spec.announcements),
-    )
-    asked = uptime()
-    try:
-        # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
-        # nobody knows that its worker is lost.
-        store.create(branch, change, exclusive=exclusive)
-    # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(Exception):  # it may be there already; then it must not keep its thread busy
-            release(store, branch.id, owner, None, "failed")
-        raise
-    claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
-    branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
-    runner = Runner(spec, Ledger(store, branch, state, claim=claim, asked=asked), state, deps=deps)
-    runner.begins = True
-    return runner
-
-
-IDLE: Final = 20
-"""How often nothing may have changed though the store says that somebody was first: to be pruned in between takes a moment."""
-
-
-def contradiction(thread_id: str | None) -> StoreError:
-    """The error for a store that says again and again that somebody was first, and shows nobody."""
-    return StoreError(
-        f"thread {quoted_id(thread_id)}: the store says that another run has begun or ended there, and has none: what it holds"
-        " contradicts itself, as that of a Redis does which takes keys away when memory is short. Nothing was begun"
-    )
-
+from phronomy.stores.rows import ENDED, OPEN, Branch
 
 # Finding
 
@@ -342,7 +185,7 @@ def open_head(
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
     # Whoever has begun it drove nothing, and told nobody that it began.
-    runner.begins = branch.owner == _LEFT
+    runner.begins = is_left(branch)
     # By the clock of the store, for all workers alike.
     live = branch.is_held(store.clock())
     # Whoever opens a run whose worker is gone deals with what that worker left, before anything else is decided (law 5). It is

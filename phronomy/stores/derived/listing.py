@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
@@ -16,6 +15,7 @@ from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, Wai
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
+from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import quoted
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
@@ -498,7 +498,7 @@ async def await_(store: Store, run_id: str, timeout: float | None, stops: bool) 
     """As `wait`."""
     run_id = text("run_id", run_id)
     looks = _looks(store, run_id, timeout, stops)
-    while (pause := await apart(store, next, looks, None)) is not None:  # noqa: ASYNC110  # it may happen in another process
+    while (pause := await apart(store, next, looks, None)) is not None:  # it may happen in another process
         await asyncio.sleep(pause)
     return (await apart(store, store.head, run_id))[1]
 

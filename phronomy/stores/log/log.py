@@ -215,9 +215,9 @@ class _Line:
     def __init__(self, path: str) -> None:
         self.path = path
         self.rows: list[Entry] = []
-        # Kept as texts: most of the journal is superseded by the row after it, and then nothing but results is read of
-        # it.
-        self.journals: list[list[str]] = []
+        # Kept as texts, by the place of the row that follows: most of the journal is superseded by that row, and then
+        # nothing but results is read of it.
+        self.journals: dict[int, list[str]] = {}
         self.journal: list[str] = []
 
     def last(self) -> Checkpoint:
@@ -256,9 +256,10 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
             if begun is not None and _run_of(begun) != _run_of(body):  # the next run of the thread
                 lines = {"": line}
             begun = body
+        if line.journal:
+            line.journals[len(line.rows)] = line.journal
+            line.journal = []
         line.rows.append(entry)
-        line.journals.append(line.journal)
-        line.journal = []
     if not lines[""].rows:
         raise ValueError("no root row")
     last = lines[""].last()

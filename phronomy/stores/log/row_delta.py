@@ -261,6 +261,7 @@ class _Said(TypedDict, total=False):
     decisions: list[Decision]
     handoffs: list[HandedOver]
     calls: list[_Unread]
+    usage: _Unread
 
 
 class _Kept(TypedDict):
@@ -290,12 +291,12 @@ _ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
-    bodies: Sequence[str], journals: Sequence[Sequence[str]], columns: Columns, follows: str | None
+    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None
 ) -> Checkpoint:
     """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
 
-    `journals` are the texts of the journal entries before each row, after the row before it. `columns` are those of the last row;
-    `follows` is the id of the row before it.
+    `journals` are the texts of the journal entries before a row, after the row before it, by its place. `columns` are those of the
+    last row; `follows` is the id of the row before it.
     """
     # All rows as one JSON text: one call of the validator costs a fraction of one call for each row.
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
@@ -325,13 +326,14 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             # The calls were shown the state as of this row. Changes that came later must not be laid over what they
             # were shown.
             seen = len(changes)
-        given: Mapping[str, Any] = row
-        for name, log in logs.items():
-            if "cut" in row:
-                # Cuts come before the tail of the same row, as they were made.
+        if "cut" in row:
+            # Cuts come before the tail of the same row, as they were made.
+            for name, log in logs.items():
                 del log[row["cut"].get(name, len(log)) :]
-            if (more := given.get(name)) is not None:
-                log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
+        for item in row.get("messages", ()):
+            logs["messages"].append(_referred(results, place, item["ref"]) if isinstance(item, dict) else item)
+        logs["decisions"] += row.get("decisions", ())
+        logs["handoffs"] += row.get("handoffs", ())
     # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which either makes
     # sense of it or says which row is damaged.
     if not latest.keys() >= _REQUIRED:
@@ -367,13 +369,13 @@ def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Seque
     return [*bodies[:place], filled(bodies[place], folded(whole, changes)), *bodies[place + 1 :]]
 
 
-def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dict[tuple[int, str], Message]:
+def _results_of(bodies: Sequence[str], journals: Mapping[int, Sequence[str]]) -> dict[tuple[int, str], Message]:
     """The messages for the results that rows refer to, by the place of the row and the id of the call."""
     places: list[int] = []
     texts: list[str] = []
-    for place, journal in enumerate(journals):
+    for place, journal in journals.items():
         # Most journals are between rows that refer to nothing in them. They are not parsed at all.
-        if journal and ('{"ref":' in bodies[place] or any('"parts":' in text for text in journal)):
+        if '{"ref":' in bodies[place] or any('"parts":' in text for text in journal):
             found = [text for text in journal if text.startswith('{"type":"settled"')]
             places += [place] * len(found)
             texts += found
@@ -393,10 +395,10 @@ def _content_of(kept: _Kept) -> JsonText:
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
     # Backwards and not in the row's own journal alone: a result with images may be referred to by several rows, and
     # stands in the journal before the first.
-    found = next((at for at in range(place, -1, -1) if (at, ref) in results), None)
-    if found is None:
-        raise ValueError("a result is not where it should be")
-    return results[found, ref]
+    for at in range(place, -1, -1):
+        if (found := results.get((at, ref))) is not None:
+            return found
+    raise ValueError("a result is not where it should be")
 
 
 def outcome_text(outcome: Outcome) -> str:

@@ -1,13 +1,12 @@
 """Group commit: what the tasks of event loops write to a SQLite file at the same time is written in one transaction, by one thread.
 
 A commit waits for the disk, and a thread that is woken for each write costs as much as the write. So a thread takes all that has come
-meanwhile: it commits the writes together, then reads, and tells each loop once. Every write is in a savepoint of its own: one that is
-refused undoes nothing of its neighbours, and nobody is answered before the commit.
+meanwhile: it commits the writes together, and tells each loop once. Every write is in a savepoint of its own: one that is refused
+undoes nothing of its neighbours, and nobody is answered before the commit.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -15,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import spawn, whole
+from phronomy.foundation.lazy_modules import asyncio
+from phronomy.stores.native import TakesTime
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.store import Steps
 
@@ -46,19 +47,22 @@ class File(Protocol):
         """The rows of one statement."""
         ...
 
+    def at_once(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement, if they are few. Raises `TakesTime`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
-    """A write, or a read, that a task waits for, or a thread: that has no loop."""
+    """A write that a task waits for, or a thread: that has no loop."""
 
     loop: asyncio.AbstractEventLoop | None
     answer: asyncio.Future[Any] | Future[Any]
-    write: Callable[[], Steps[Any]] | None = None
-    read: tuple[str, statements.Values] = field(default=("", ()))
+    work: Callable[[], Steps[Any]]
 
 
 class GroupCommit:
-    """Writes and reads of tasks for one file. A thread serves them for as long as there are any."""
+    """Writes of tasks to one file. A thread serves them for as long as there are any."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -76,21 +80,21 @@ class GroupCommit:
         """As `SQLStore._write`. A cancellation is raised once the outcome is known."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._ask(_Asked(loop, answer, write=work))
+        self._ask(_Asked(loop, answer, work))
         return await whole(answer)
 
     def write_in_thread(self, work: Callable[[], Steps[T]]) -> T:
         """As `write`, for a thread that works for a task."""
         answer: Future[T] = Future()
-        self._ask(_Asked(None, answer, write=work))
+        self._ask(_Asked(None, answer, work))
         return answer.result()
 
     async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
-        """As `SQLStore._read`."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[list[statements.Row]] = loop.create_future()
-        self._ask(_Asked(loop, answer, read=(statement, values)))
-        return await answer
+        """As `SQLStore._read`: without a thread, unless that would take time."""
+        try:
+            return self._file.at_once(statement, values)
+        except TakesTime:
+            return await asyncio.to_thread(self._file.read, statement, values)
 
     def settle(self) -> None:
         """Wait until all that has been asked for is answered."""
@@ -129,11 +133,7 @@ class GroupCommit:
             time.sleep(0)  # threads that wait for the file: it would be taken again before any of them could run
 
     def _answer(self, batch: list[_Asked]) -> None:
-        writes = [(each, work) for each in batch if (work := each.write) is not None]
-        outcomes = self._written([work for _, work in writes])
-        told = [(each, outcome) for (each, _), outcome in zip(writes, outcomes, strict=True)]
-        # After the writes: a read sees all that was answered before it was asked for, and what came with it does no harm.
-        told += [(each, _outcome(self._file.read, *each.read)) for each in batch if each.write is None]
+        told = list(zip(batch, self._written([each.work for each in batch]), strict=True))
         for loop in {each.loop for each in batch}:
             mine = [one for one in told if one[0].loop is loop]
             if loop is None:
@@ -160,8 +160,6 @@ def _outcome(method: Callable[..., Any], *args: object) -> Outcome:
 
 def _tell(told: Sequence[tuple[_Asked, Outcome]]) -> None:
     for asked, (value, error) in told:
-        if asked.answer.done():  # a read that nobody waits for any more
-            continue
         if error is None:
             asked.answer.set_result(value)
         else:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.stores.alone import Alone
 from phronomy.stores.base import AsyncPrimitives
-from phronomy.stores.native import is_for_task
+from phronomy.stores.native import TakesTime, is_at_once, is_for_task
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.group_commit import GroupCommit, Outcome
 from phronomy.stores.sql.schema import missing
@@ -34,6 +34,9 @@ _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name 
 # Busy is a lock of another connection, locked one of our own process. Everything else is no question of waiting.
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
+_FEW: Final = 100
+"""Rows that an event loop's own thread reads at most: with what is made of them, some milliseconds."""
+
 _SLICE: Final = 0.02
 """Seconds that SQLite itself waits for a lock before it is asked anew.
 
@@ -55,6 +58,7 @@ class SQLiteStore(SQLStore):
     """
 
     _statements = _SQL
+    reads_at_once = True
 
     def __init__(
         self,
@@ -95,13 +99,15 @@ class SQLiteStore(SQLStore):
         return f"{self._file.path}: the file"
 
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+        if is_at_once():
+            raise TakesTime
         # In the middle of another call nobody waits for a thread that waits for this one: the file refuses it.
         if is_for_task() and not self._file.alone.inside:
             return self._group.write_in_thread(work)
         return self._file.write(work)
 
     def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
-        return self._file.read(statement, values)
+        return (self._file.at_once if is_at_once() else self._file.read)(statement, values)
 
 
 class _Open:
@@ -129,18 +135,24 @@ class _Open:
 
 
 class _File:
-    """The connection to a file, which the stores of all its tenants share: one call at a time uses it."""
+    """The connection to a file, which the stores of all its tenants share: one call at a time uses it.
 
-    def __init__(self, path: str, timeout: float, synchronous: str) -> None:
+    `opened` are the files as another connection has opened them, to which this one is to lead as well.
+    """
+
+    def __init__(
+        self, path: str, timeout: float, synchronous: str, opened: Mapping[str, _Identity] | None = None
+    ) -> None:
         self.path = path
         self._timeout = timeout
         self._synchronous = synchronous
         self.connection: sqlite3.Connection | None = None
         # Device and number of each file as it was opened, to tell later whether the path still leads to it.
-        self._opened: dict[str, _Identity] = {}
+        self._opened: dict[str, _Identity] = {**(opened or {})}
         self.pid = 0
         self._closed = False
         self._forking = False
+        self._reader: _File | None = None
         self.alone = Alone()
         _close_before_fork(self)
         self.alone(self.ready)
@@ -219,6 +231,28 @@ class _File:
                 self._explain(error)
 
         return self.alone(select)
+
+    def at_once(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement, if they are few. Waits for nobody. Raises `TakesTime`.
+
+        The connection that writes is not free while a commit waits for the disk. Another one reads beside it all the time: what is
+        committed it sees.
+        """
+        try:
+            if self._reader is None:
+                self._reader = _File(self.path, 0, self._synchronous, self._opened)
+            return self._reader.alone(self._reader.few, statement, values)
+        except (StoreError, sqlite3.Error, UnicodeError, OverflowError):
+            raise TakesTime from None  # what is wrong, `read` says
+
+    def few(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement, by this connection. Raises `TakesTime` if they are many."""
+        with closing(self.ready().execute(statement, values)) as found:
+            rows = found.fetchmany(_FEW + 1)
+        self._check()
+        if len(rows) > _FEW:
+            raise TakesTime
+        return rows
 
     def ready(self) -> sqlite3.Connection:
         """The connection, opened if need be, in no transaction."""
@@ -333,6 +367,8 @@ class _File:
         """Let go of the file for good."""
         self._closed = True
         self.disconnect()
+        if self._reader is not None:
+            self._reader.alone(self._reader.close)
 
     def before_fork(self) -> None:
         """Let go of the file, and keep all others off it until the fork is made."""
@@ -355,12 +391,13 @@ class _File:
         if self.connection is not None and self.pid == os.getpid():
             self.connection.close()
             self.connection = None
-            for path in self._beside():
-                self._opened.pop(path, None)
+            # Of the log and its index SQLite makes others.
+            self._opened = {path: found for path, found in self._opened.items() if path == self.path}
 
     def _beside(self) -> tuple[str, ...]:
         """The log and its index. SQLite makes them with the first connection, and takes them away with the last."""
-        return tuple(f"{os.path.realpath(self.path)}{end}" for end in ("-wal", "-shm"))
+        real = os.path.realpath(self.path)
+        return f"{real}-wal", f"{real}-shm"
 
     def _explained(self, error: Exception) -> Exception:
         """The error that `_explain` raises."""

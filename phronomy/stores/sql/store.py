@@ -14,6 +14,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
@@ -166,10 +167,10 @@ class SQLStore(Store):
         return self._found(self._read(*self._place(checkpoint_id, branch_id)), checkpoint_id, branch_id)
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
-        return self._each(_select.branches(self._statements, self.tenant, wanted), records.branch_of)
+        return self._records(Branch, _select.branches(self._statements, self.tenant, wanted))
 
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
-        return self._each(_select.pending(self._statements, self.tenant, wanted), records.pending_of)
+        return self._records(PendingRow, _select.pending(self._statements, self.tenant, wanted))
 
     def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
         """The pending approvals under an id, each with its branch, both of one moment."""
@@ -179,10 +180,10 @@ class SQLStore(Store):
         return sum(self._each(_select.pending_count(self._statements, self.tenant, wanted), lambda row: int(row[0])))
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
-        return self._each(_select.checkpoints(self._statements, self.tenant, wanted), records.checkpoint_of)
+        return self._records(CheckpointRow, _select.checkpoints(self._statements, self.tenant, wanted))
 
     def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        return self._each(_select.audit(self._statements, self.tenant, wanted), records.audit_of)
+        return self._records(AuditRow, _select.audit(self._statements, self.tenant, wanted))
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
         place = (self.tenant, checkpoint_id)
@@ -215,6 +216,9 @@ class SQLStore(Store):
 
     def expire_documents(self) -> None:
         self._write(self._expire_documents, again=True)
+
+    def _records(self, kind: type[records.R], select: tuple[str, statements.Values]) -> list[records.R]:
+        return self._made(partial(records.records_of, kind), self._read(*select))
 
     def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
@@ -438,6 +442,10 @@ class Native(AsyncPrimitives):
     def __init__(self, store: SQLStore, database: Asks) -> None:
         self._store = store
         self._database = database
+
+    async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        check_new(branch, change)
+        await self._database.write(lambda: self._store._create(branch, change, exclusive), False)
 
     async def append(self, change: Append) -> Branch:
         check_change(change)

@@ -1,0 +1,283 @@
+"""Beginning a run: its first checkpoint, with the claim of the worker that drives it. Nothing here asks a model or runs a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import Any, Final
+
+from phronomy.concurrency.workers import whole
+from phronomy.conversation.input import History
+from phronomy.engine.ledger import Ledger, arelease, new_owner, now, release, uptime
+from phronomy.engine.run import Runner
+from phronomy.engine.spec import Spec
+from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, StoreError
+from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.ids import findable, new_id
+from phronomy.foundation.json_text import JsonError
+from phronomy.foundation.quoting import quoted_id
+from phronomy.records import chain
+from phronomy.records.calls import Input
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.principals import Principal, as_principal
+from phronomy.records.record import explain
+from phronomy.records.scopes import scopes_at_begin
+from phronomy.stores.base import Store
+from phronomy.stores.log.log import row_entry
+from phronomy.stores.native import on_loop, reading
+from phronomy.stores.rows import Append, Behind, Branch, Claim, Occupied
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What a new run is begun with."""
+
+    input: Input = field(repr=False)
+    thread_id: str | None
+    history: History | None
+    metadata: Mapping[str, Any] | None
+    label: str | None
+    requester: str | Principal | None = None
+    # A run that is begun once: under this id, if there is none yet, and left to whoever drives it.
+    run_id: str | None = None
+
+
+class AlreadyBegun(Exception):
+    """There is a run under the id that was given. Nothing was written."""
+
+
+def requested_by(given: str | Principal | None) -> Principal | None:
+    """Who asked for a run, as it is recorded. Raises `ConfigurationError`."""
+    try:
+        who = as_principal(given)
+        return who.without_claims() if who is not None else None
+    except InvalidDecision:
+        raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Named:
+    """What a run is begun with, checked: none of it changes however often the thread is looked at."""
+
+    thread_id: str | None
+    label: str | None
+    requester: Principal | None
+    scopes: tuple[str, ...]
+
+
+def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+    """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
+
+    Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
+    """
+    named = _named(spec, beginning)
+    exclusive = named.thread_id is not None and not afresh
+    # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
+    # again.
+    looks = _Looks(named.thread_id)
+    while True:
+        try:
+            parent = store.latest(named.thread_id) if named.thread_id is not None and not afresh else None
+        except CheckpointNotFound:  # it was taken away between two looks
+            parent = None
+        looks.saw(parent)
+        state = _first(store, spec, beginning, named, parent)
+        try:
+            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive)
+        except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
+            continue
+        except (Occupied, StoreError):
+            # The store refuses a second run of one id. It is what keeps the thread busy, or has ended already.
+            if beginning.run_id is not None and store.branches(run_id=state.run_id) != []:
+                raise AlreadyBegun(state.run_id) from None
+            raise
+
+
+async def abegin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+    """As `begin`."""
+    named = _named(spec, beginning)
+    exclusive = named.thread_id is not None and not afresh
+    looks = _Looks(named.thread_id)
+    while True:
+        try:
+            parent = (
+                await reading(store, store.latest, named.thread_id)
+                if named.thread_id is not None and not afresh
+                else None
+            )
+        except CheckpointNotFound:  # it was taken away between two looks
+            parent = None
+        looks.saw(parent)
+        state = _first(store, spec, beginning, named, parent)
+        try:
+            return await _acreate(
+                store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive
+            )
+        except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
+            continue
+        except (Occupied, StoreError):
+            if beginning.run_id is not None and await reading(store, store.branches, run_id=state.run_id) != []:
+                raise AlreadyBegun(state.run_id) from None
+            raise
+
+
+def _named(spec: Spec, beginning: Beginning) -> _Named:
+    """What a run is begun with. Raises `ConfigurationError`."""
+    thread_id = beginning.thread_id
+    if thread_id is not None:
+        if not isinstance(thread_id, str) or not thread_id:
+            raise ConfigurationError("a thread id is text that is not empty")
+        # The thread is found again by exactly these characters, in every store.
+        thread_id = findable("a thread id", thread_id)
+    label = findable("a label", beginning.label) if beginning.label is not None else None
+    if not isinstance(beginning.metadata, Mapping | None):
+        raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    requester = requested_by(beginning.requester)
+    # Read before the principal is recorded: that has none.
+    of_requester = beginning.requester.scopes if isinstance(beginning.requester, Principal) else None
+    scopes = scopes_at_begin(spec.scopes, of_requester)
+    return _Named(thread_id=thread_id, label=label, requester=requester, scopes=scopes)
+
+
+def _first(store: Store, spec: Spec, beginning: Beginning, named: _Named, parent: Checkpoint | None) -> Checkpoint:
+    """The first checkpoint of a run, behind the last end of its thread. Raises `ConfigurationError`."""
+    run_id = beginning.run_id or new_id("run")
+    try:
+        first = spec.first(beginning.input, parent, beginning.history)
+        return chain.begin(
+            parent,
+            id=new_id("ckpt"),
+            run_id=run_id,
+            branch_id=run_id,
+            thread_id=named.thread_id,
+            at=now(store),
+            agent=spec.ref,
+            kind=spec.kind,
+            label=named.label,
+            metadata=dict(beginning.metadata or {}),
+            requester=named.requester,
+            scopes=named.scopes,
+            **first,
+        )
+    except (JsonError, ValueError) as error:
+        raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
+
+
+_LEFT: Final = "nobody yet"
+_MOMENT: Final = 1e-6
+"""Who holds a run that is left to whoever drives it, and for how many seconds. None at all would be the store's own lease."""
+
+
+def is_left(branch: Branch) -> bool:
+    """Whether whoever has begun the run has left it to others, and none of them has driven it yet."""
+    return branch.owner == _LEFT
+
+
+def _create(
+    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
+) -> Runner:
+    origins = store.branches(run_id=parent.run_id) if parent is not None else []
+    branch = _branch_of(state, parent, origins)
+    change = _change(store, spec, branch, parent, state, left=left)
+    asked = uptime()
+    try:
+        # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
+        # nobody knows that its worker is lost.
+        store.create(branch, change, exclusive=exclusive)
+    # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            with suppress(Exception):
+                release(store, branch.id, change.take or "", None, "failed")
+        raise
+    return _runner(store, spec, deps, branch, change, state, asked)
+
+
+async def _acreate(
+    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
+) -> Runner:
+    """As `_create`."""
+    origins = await reading(store, store.branches, run_id=parent.run_id) if parent is not None else []
+    branch = _branch_of(state, parent, origins)
+    change = _change(store, spec, branch, parent, state, left=left)
+    asked = uptime()
+    try:
+        await whole(on_loop(store).create(branch, change, exclusive=exclusive))
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            with suppress(Exception):
+                await whole(arelease(store, branch.id, change.take or "", None, "failed"))
+        raise
+    return _runner(store, spec, deps, branch, change, state, asked)
+
+
+def _branch_of(state: Checkpoint, parent: Checkpoint | None, origins: Sequence[Branch]) -> Branch:
+    """The branch of a new run, behind that of its parent, which is among the `origins`. Raises `Behind`."""
+    if parent is None:
+        return Branch.of(state)
+    origin = next((item for item in origins if item.id == parent.branch_id), None)
+    if origin is None:
+        raise Behind(parent.branch_id)
+    place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+    # The newest run of a thread is found by this time. A clock that was set back must not hide a run behind the one before it.
+    return replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
+
+
+def _change(
+    store: Store, spec: Spec, branch: Branch, parent: Checkpoint | None, state: Checkpoint, *, left: bool
+) -> Append:
+    """The first write of a run."""
+    return Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        entries=(row_entry(parent, state, {}),),
+        take=_LEFT if left else new_owner(),
+        lease=_MOMENT if left else store.lease,
+        head=state.id,
+        status="running",
+        announce=bool(spec.announcements),
+    )
+
+
+def _runner(
+    store: Store, spec: Spec, deps: object, branch: Branch, change: Append, state: Checkpoint, asked: float
+) -> Runner:
+    """The runner of a run whose first write is stored; `asked` is when it was begun."""
+    owner = change.take or ""
+    claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
+    branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
+    runner = Runner(spec, Ledger(store, branch, state, claim=claim, asked=asked), state, deps=deps)
+    runner.begins = True
+    return runner
+
+
+class _Looks:
+    """How often a thread was looked at in vain."""
+
+    def __init__(self, thread_id: str | None) -> None:
+        self._thread_id = thread_id
+        self._seen: str | None = ""
+        self._idle = 0
+
+    def saw(self, parent: Checkpoint | None) -> None:
+        """Note the last end of the thread. Raises `StoreError` if it is the same again and again."""
+        # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
+        # for ever.
+        last = parent.id if parent is not None else None
+        self._idle = self._idle + 1 if self._seen == last else 0
+        if self._idle > IDLE:
+            raise contradiction(self._thread_id)
+        self._seen = last
+
+
+IDLE: Final = 20
+"""How often nothing may have changed though the store says that somebody was first: to be pruned in between takes a moment."""
+
+
+def contradiction(thread_id: str | None) -> StoreError:
+    """The error for a store that says again and again that somebody was first, and shows nobody."""
+    return StoreError(
+        f"thread {quoted_id(thread_id)}: the store says that another run has begun or ended there, and has none: what it holds"
+        " contradicts itself, as that of a Redis does which takes keys away when memory is short. Nothing was begun"
+    )
