@@ -275,6 +275,28 @@ def test_a_loop_that_is_closed_meanwhile_leaves_what_it_asked_for_to_be_written(
     assert appended(store, change("b1", "again", seq=2))[0].seq == 3
 
 
+def test_what_a_loop_asked_for_that_was_closed_before_anything_began_is_not_written(
+    store: SQLiteStore, path: str
+) -> None:
+    loop = asyncio.new_event_loop()
+    store._group._ask(group_commit._Asked(loop, loop.create_future(), lambda: store._append(change("b1"))))
+    loop.close()
+    assert len(store._group._asked) == 1
+    assert asyncio.run(native(store).append(change("b2"))).seq == 2
+    assert committed(path) == {id: ["more"] if id == "b2" else [] for id in BRANCHES}
+
+
+def test_closing_in_the_thread_of_the_loop_waits_for_what_was_asked_for(store: SQLiteStore, path: str) -> None:
+    async def main() -> list[Any]:
+        tasks = [asyncio.ensure_future(native(store).append(change(id))) for id in BRANCHES]
+        await asyncio.sleep(0)
+        store.close()
+        return await asyncio.gather(*tasks)
+
+    assert [branch.seq for branch in asyncio.run(main())] == [2] * 5
+    assert committed(path) == {id: ["more"] for id in BRANCHES}
+
+
 def test_a_forked_child_begins_with_a_thread_of_its_own(store: SQLiteStore) -> None:
     group = store._group
     group._pid, group._serving = -1, True  # as in a child, while a thread of the parent writes
@@ -285,7 +307,7 @@ def test_a_forked_child_begins_with_a_thread_of_its_own(store: SQLiteStore) -> N
 def test_where_no_thread_can_be_started_the_write_says_so_and_the_next_is_made(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
     async def main() -> None:

@@ -88,10 +88,8 @@ class AgentDesk:
         return str(self.agent.resume(waiting, approved=True).output)
 
     def close(self) -> None:
-        """Close the store, and the connections of the model."""
+        """Close the store. The model is dropped, and leaves its connections to the next one, as the floor and the peers keep theirs."""
         self.store.close()
-        if hasattr(self.model, "close"):
-            self.model.close()
 
 
 class AsyncAgentDesk:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from phronomy.concurrency.workers import whole
+from phronomy.concurrency.workers import uncut, whole
 from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Blocks(Protocol):
 
 class InThreads:
     """The primitives of a store that has none of its own for an event loop: each is called in a thread, if it may block."""
+
+    awaits_futures = True
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -125,6 +128,12 @@ def on_loop(store: Store) -> AsyncPrimitives:
     return _native(store) or InThreads(store)
 
 
+def unbroken(store: Store, work: Awaitable[T]) -> Awaitable[T]:
+    """Work with the primitives `on_loop`. A cancellation is raised only once it is finished."""
+    # A driver of a database may ask in which task it is, for its timeouts.
+    return uncut(work) if getattr(on_loop(store), "awaits_futures", False) else whole(work)
+
+
 async def asked(
     store: S,
     read: Callable[Concatenate[S, P], T],
@@ -151,13 +160,15 @@ def _native(store: Store) -> AsyncPrimitives | None:
     return store.native if stands_for(store, "native", _PRIMITIVES) else None
 
 
-def stands_for(store: Store, shortcut: str, primitives: Sequence[str]) -> bool:
+def stands_for(store: Store, shortcut: str, primitives: tuple[str, ...]) -> bool:
     """Whether the store has a shortcut, and nobody has put a primitive before it that is not to be passed by."""
     # A test, or a tracing tool, has set a primitive on this one object: it must see every call.
-    if not vars(store).keys().isdisjoint(primitives):
-        return False
-    # The class that says the shortcut has to have each primitive as the store has it. A subclass that overrides
-    # `append` alone has changed how writes are made, and the inherited shortcut knows nothing of it.
-    kind = type(store)
+    return vars(store).keys().isdisjoint(primitives) and _is_of_class(type(store), shortcut, primitives)
+
+
+@lru_cache(maxsize=256)  # each write and each read of a run asks
+def _is_of_class(kind: type, shortcut: str, primitives: tuple[str, ...]) -> bool:
+    """Whether the class that says the shortcut has each primitive as the class of the store has it."""
+    # A subclass that overrides `append` alone has changed how writes are made, and the inherited shortcut knows nothing of it.
     own = next((each for each in kind.__mro__ if shortcut in vars(each)), None)
     return own is not None and all(getattr(kind, name) is getattr(own, name, None) for name in primitives)

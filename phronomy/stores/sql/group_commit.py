@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from phronomy.concurrency.workers import spawn, whole
+from phronomy.concurrency.workers import spawn, uncut
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.stores.native import TakesTime
 from phronomy.stores.sql import statements
@@ -64,6 +64,8 @@ class _Asked:
 class GroupCommit:
     """Writes of tasks to one file. A thread serves them for as long as there are any."""
 
+    awaits_futures = True
+
     def __init__(self, file: File) -> None:
         self._file = file
         self._begin()
@@ -72,6 +74,7 @@ class GroupCommit:
         """Begin anew. A forked child has none of the threads and tasks of its parent, and one of them may have held a lock."""
         self._changed = threading.Condition()
         self._asked: deque[_Asked] = deque()
+        self._starting: set[asyncio.AbstractEventLoop] = set()
         self._serving = False
         self._server = 0
         self._pid = os.getpid()
@@ -81,7 +84,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._ask(_Asked(loop, answer, work))
-        return await whole(answer)
+        return await uncut(answer)
 
     def write_in_thread(self, work: Callable[[], Steps[T]]) -> T:
         """As `write`, for a thread that works for a task."""
@@ -100,6 +103,7 @@ class GroupCommit:
         """Wait until all that has been asked for is answered."""
         # In the thread itself, where garbage may close a store, nobody can wait for it.
         if self._pid == os.getpid() and self._server != threading.get_ident():
+            self._start()  # this may be the thread of a loop, which is about to start it
             with self._changed:
                 self._changed.wait_for(lambda: not self._serving)
 
@@ -108,17 +112,35 @@ class GroupCommit:
             self._begin()
         with self._changed:
             self._asked.append(asked)
+            if self._serving or asked.loop in self._starting:
+                return
+            if asked.loop is not None:
+                # The other tasks that can run now ask first. A thread that is woken by the first of them would commit its write alone.
+                self._starting.add(asked.loop)
+                asked.loop.call_soon(self._start)
+                return
+        self._start()
+
+    def _start(self) -> None:
+        """Start the thread, if it is needed and does not serve."""
+        with self._changed:
+            self._starting.clear()
             if self._serving:
+                return
+            # A loop may have been closed before it came to start the thread. What it asked for is not written then, at any later time.
+            self._asked = deque(each for each in self._asked if each.loop is None or not each.loop.is_closed())
+            if not self._asked:
                 return
             try:
                 self._serving = True
-                spawn(self._serve, lambda _: None)
-            except BaseException:
-                # No thread can be started, or an interrupt came: nobody would serve this one, or any after it.
+                spawn(self._serve, lambda _: None, until_begun=False)
+            except BaseException as error:
+                # No thread can be started, or an interrupt came: nobody would serve these.
                 self._serving = False
-                with suppress(ValueError):
-                    self._asked.remove(asked)
-                raise
+                refused = [self._asked.popleft() for _ in range(len(self._asked))]
+                _tell_all([(each, (None, error)) for each in refused])
+                if not isinstance(error, Exception):
+                    raise
 
     def _serve(self) -> None:
         self._server = threading.get_ident()
@@ -133,14 +155,7 @@ class GroupCommit:
             time.sleep(0)  # threads that wait for the file: it would be taken again before any of them could run
 
     def _answer(self, batch: list[_Asked]) -> None:
-        told = list(zip(batch, self._written([each.work for each in batch]), strict=True))
-        for loop in {each.loop for each in batch}:
-            mine = [one for one in told if one[0].loop is loop]
-            if loop is None:
-                _tell(mine)
-                continue
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_tell, mine)
+        _tell_all(list(zip(batch, self._written([each.work for each in batch]), strict=True)))
 
     def _written(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
         """What came of each write."""
@@ -156,6 +171,17 @@ def _outcome(method: Callable[..., Any], *args: object) -> Outcome:
         return method(*args), None
     except BaseException as error:
         return None, error
+
+
+def _tell_all(told: Sequence[tuple[_Asked, Outcome]]) -> None:
+    """Tell each of its outcome, where it waits for it; each loop is woken once."""
+    for loop in {asked.loop for asked, _ in told}:
+        mine = [one for one in told if one[0].loop is loop]
+        if loop is None:
+            _tell(mine)
+            continue
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_tell, mine)
 
 
 def _tell(told: Sequence[tuple[_Asked, Outcome]]) -> None:
