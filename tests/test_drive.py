@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver
 
-from phronomy import Agent, MemoryStore, ModelError, tool
+from phronomy import Agent, Hooks, MemoryStore, ModelError, NotAuthorized, tool
 from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.records.calls import Ending
 from phronomy.records.moves import Done, Wait
+from phronomy.rules import authorization
+from phronomy.runs import driving
 from phronomy.runs.finding.beginning import Beginning, begin
 from phronomy.stores.log.log import journal_entry
+from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
@@ -159,3 +162,92 @@ def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: b
         for moment in steps(runner):
             note(moment)
     assert seen == ["ready", "running", "completed"]
+
+
+class Noting(MemoryStore):
+    """A store that notes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[Append] = []
+
+    def append(self, change: Append) -> Branch:
+        self.changes.append(change)
+        return super().append(change)
+
+    def kinds(self) -> list[list[str]]:
+        """What each write has stored: `row`, or the type of the outcome."""
+        return [
+            ["row" if each.checkpoint_id else outcome_from(each.body).type for each in change.entries]
+            for change in self.changes
+        ]
+
+
+def paying(driver: Driver, store: Noting, **options: Any) -> tuple[Agent[None, str], list[int]]:
+    """An agent that pays once it is approved, and what it has paid."""
+    paid: list[int] = []
+
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return "paid"
+
+    model = ScriptedModel.by_turn([call("pay", {"order": 1}), "Done."])
+    tools = [tool(requires_approval=True)(driver.function(pay))]
+    return Agent(name="clerk", model=model, tools=tools, store=store, **options), paid
+
+
+class Listens(Hooks):
+    """Hears of everything, and does nothing."""
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("listens", [False, True], ids=["alone", "heard"])
+def test_a_decision_its_claim_and_the_intent_are_one_write_unless_somebody_hears_of_it_first(
+    driver: Driver, listens: bool
+) -> None:
+    store = Noting()
+    agent, paid = paying(driver, store, hooks=[Listens()] if listens else [])
+    asked = driver.invoke(agent, "Pay").checkpoint
+    store.changes.clear()
+    assert (driver.resume(agent, asked, approved=True).output, paid) == ("Done.", [1])
+    first = [["row"], ["started"]] if listens else [["row", "started"]]
+    assert store.kinds() == [*first, ["settled", "row"], ["row"]]
+    assert [change.take is not None for change in store.changes] == [True] + [False] * (len(store.changes) - 1)
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_caller_who_leaves_between_the_claim_and_the_call_takes_the_intent_back(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked what became of a call that was never begun (law 5); whoever recovers the run makes it."""
+    store = Noting()
+    agent, paid = paying(driver, store)
+    asked = driver.invoke(agent, "Pay").checkpoint
+
+    def leave(_: Runner) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(driving, "teller_of", leave)
+        with pytest.raises(KeyboardInterrupt):
+            driver.resume(agent, asked, approved=True)
+    assert [each.type for each in store.head(asked.branch_id)[1].journal] == ["started", "withdrawn"]
+    assert paid == []
+    (found,) = driver.call(agent, "recover_all")
+    assert (found.result.output, paid) == ("Done.", [1])
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_what_the_gate_refuses_after_a_decision_is_not_begun_with_the_claim(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision is stored, and then the error is raised; no log says that the call was begun (law 1)."""
+    store = Noting()
+    agent, paid = paying(driver, store)
+    asked = driver.invoke(agent, "Pay").checkpoint
+    store.changes.clear()
+    monkeypatch.setattr(authorization, "refusal", lambda *_: "it is closed")
+    with pytest.raises(NotAuthorized):
+        driver.resume(agent, asked, approved=True)
+    assert (store.kinds()[:1], paid) == ([["row"]], [])

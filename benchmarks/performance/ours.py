@@ -16,7 +16,7 @@ class ScriptModel:
     """A model inside the process."""
 
     name = "script"
-    # It replies at once, so nobody has to watch its time from another thread; the models over HTTP watch theirs themselves too.
+    # It replies at once, so nobody has to watch its time from another thread.
     keeps_time = True
 
     def __init__(self, script: Script) -> None:

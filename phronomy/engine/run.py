@@ -412,7 +412,7 @@ class Runner:
             # The results stay in the journal beside the row, and the row refers to them: each is stored once (law 14), and is found
             # by forks.
             journal = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
-            sealed = self.state if self.fresh else self._sealed()
+            sealed = self.state if self.fresh else self._sealed(intents)
         items: list[Outcome | Checkpoint] = [*journal, *intents]
         if sealed is not None:
             items.insert(len(journal), sealed)
@@ -438,10 +438,11 @@ class Runner:
         self._writing = Written(change.seq, self.state.path, tuple(items))
         return change
 
-    def _sealed(self) -> Checkpoint:
-        """The state as the next checkpoint of the chain."""
+    def _sealed(self, intents: Sequence[Outcome]) -> Checkpoint:
+        """The state as the next checkpoint of the chain. It is not younger than what begins after it, by these intents."""
         id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
-        sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        at = next((intent.at for intent in intents if isinstance(intent, CallStarted)), None) or now(self.ledger.store)
+        sealed = chain.seal(self.state, id=id, at=at)
         # Lists find checkpoints of the outermost run alone: a run inside has none that could be gone on with by itself.
         flow = self.home.flow if self.root else None
         if flow is not None and (label := flow.label_of(self.base, sealed)) is not None:
