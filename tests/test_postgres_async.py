@@ -27,7 +27,8 @@ from store_scenes import MINE, asked, begin, bodies, note, row
 
 import phronomy.stores
 from phronomy import Agent, tool
-from phronomy.engine.ledger import Ledger, whole
+from phronomy.concurrency.workers import whole
+from phronomy.engine.ledger import Ledger
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.stores import (
