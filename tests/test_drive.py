@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver
 
 from phronomy import Agent, Hooks, MemoryStore, ModelError, NotAuthorized, tool
+from phronomy.engine import run_tools
 from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
-from phronomy.records.calls import Ending
+from phronomy.records.calls import Ending, Outcome
 from phronomy.records.moves import Done, Wait
 from phronomy.rules import authorization
 from phronomy.runs import driving
@@ -236,6 +237,72 @@ def test_a_caller_who_leaves_between_the_claim_and_the_call_takes_the_intent_bac
     assert paid == []
     (found,) = driver.call(agent, "recover_all")
     assert (found.result.output, paid) == ("Done.", [1])
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("where", ["wrote", "admit", "ensure_held"])
+def test_a_caller_who_leaves_before_a_body_is_entered_takes_the_intent_back(
+    driver: Driver, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the first line of the body nothing has happened that a human would have to look into (law 5)."""
+    store = Noting()
+    agent, paid = paying(driver, store)
+    asked = driver.invoke(agent, "Pay").checkpoint
+    wrote = Runner.wrote
+
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def leave_after(runner: Runner, intents: Sequence[Outcome]) -> None:
+        wrote(runner, intents)
+        if intents:  # the write is stored, and the worker does not know it yet
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        if where == "wrote":
+            patched.setattr(Runner, "wrote", leave_after)
+        elif where == "admit":
+            patched.setattr(run_tools, "admit", leave)
+        else:
+            patched.setattr(Ledger, "ensure_held", leave)
+            patched.setattr(Ledger, "aensure_held", leave)
+        with pytest.raises(KeyboardInterrupt):
+            driver.resume(agent, asked, approved=True)
+    assert [each.type for each in store.head(asked.branch_id)[1].journal] == ["started", "withdrawn"]
+    assert paid == []
+    (found,) = driver.call(agent, "recover_all")
+    assert (found.result.output, paid) == ("Done.", [1])
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_caller_who_leaves_while_a_call_waits_to_be_tried_again_leaves_nothing_unknown(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt before has failed in a way that its tool knows, and the next one was not entered (law 5)."""
+    store, tried = Noting(), list[int]()
+
+    def pay(order: int) -> str:
+        """Pay an order."""
+        tried.append(order)
+        if len(tried) == 1:
+            raise ConnectionError
+        return "paid"
+
+    model = ScriptedModel.by_turn([call("pay", {"order": 1}), "Done."])
+    pays = tool(requires_approval=True, retries=1, retry_on=(ConnectionError,))(driver.function(pay))
+    agent = Agent(name="clerk", model=model, tools=[pays], store=store)
+    asked = driver.invoke(agent, "Pay").checkpoint
+
+    def leave(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_tools, "backoff", leave)
+        with pytest.raises(KeyboardInterrupt):
+            driver.resume(agent, asked, approved=True)
+    assert tried == [1]
+    (found,) = driver.call(agent, "recover_all")
+    assert (found.result.output, tried) == ("Done.", [1, 1])
 
 
 @pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])

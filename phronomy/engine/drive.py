@@ -17,7 +17,7 @@ from phronomy.concurrency.leaving import Left
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.engine.judging.due import awaits_world, expiry, lapsed
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
-from phronomy.engine.run import Asking, Begun, Moment, Runner
+from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.errors import NotAuthorized, RunFailed
 from phronomy.models.base import DELTAS
 from phronomy.records.calls import Outcome
@@ -174,14 +174,14 @@ def begin(runner: Runner) -> Sequence[Outcome]:
         intents = intents_of(runner, move)
     except NotAuthorized:  # the loop says so, once it is stored what was decided
         return ()
-    runner.begun = Begun(move, intents)
+    runner.begun = move
     return intents
 
 
 def next_move(runner: Runner) -> tuple[Move, bool]:
     """What comes next, by all that is known, and whether the intents of it are stored already."""
     if runner.begun is not None:
-        move, runner.begun = runner.begun.move, None
+        move, runner.begun = runner.begun, None
         return move, True
     # First what others wrote: a cancellation, a decision, a stop. So a run that was cancelled while its model was asked does not
     # begin the calls of the reply.

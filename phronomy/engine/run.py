@@ -63,13 +63,6 @@ class Written(NamedTuple):
         return next((item for item in self.items if isinstance(item, Checkpoint)), None)
 
 
-class Begun(NamedTuple):
-    """A move whose intents were stored with the claim, and which is to be performed next."""
-
-    move: Run
-    intents: Sequence[Outcome]
-
-
 @dataclass(frozen=True, slots=True)
 class Asking:
     """The model is asked now, in the run at `path`."""
@@ -99,6 +92,9 @@ def _kept(outcome: Outcome) -> Outcome:
 class Runner:
     """One chain of a run being driven: its spec, its state, and what of it is not stored yet."""
 
+    untouched: tuple[Outcome, ...] = ()
+    """Intents that are stored, or about to be, while none of their calls was entered: whoever leaves takes them back."""
+
     def __init__(
         self,
         spec: Spec,
@@ -124,7 +120,9 @@ class Runner:
         self.streams = False
         self.written: Written = Written(ledger.seq, base.path, ())
         self.begins = False
-        self.begun: Begun | None = None
+        self.begun: Run | None = (
+            None  # a move whose intents are stored with the claim, and which is to be performed next
+        )
         self.origin: Checkpoint = base
         self.origin_seq: int = ledger.seq
         self.writing: bool = False
@@ -480,10 +478,12 @@ class Runner:
         # If this is cut off by Ctrl-C, the write may be there or not. `writing` stays True then, and whoever lets go of the run
         # asks the store instead of writing again.
         self.writing = True
+        self.untouched = tuple(intents) or self.untouched
         stored = self.ledger.write(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
             self.wrote(intents)
         else:
+            self.untouched = ()
             self.rebase()
         self.writing = False
         return stored
@@ -495,6 +495,7 @@ class Runner:
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
+        self.untouched = ()
         self.record(withdrawn(intents))
         # Whoever leaves has an exception of their own on the way, which must not be replaced.
         with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
@@ -502,6 +503,7 @@ class Runner:
 
     async def awithdraw(self, intents: Sequence[Outcome]) -> None:
         """As `withdraw`."""
+        self.untouched = ()
         self.record(withdrawn(intents))
         with suppress(Exception):
             await self.acommit(seal=False)
@@ -509,10 +511,12 @@ class Runner:
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """As `commit`."""
         self.writing = True
+        self.untouched = tuple(intents) or self.untouched
         stored = await self.ledger.awrite(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
             self.wrote(intents)
         else:
+            self.untouched = ()
             self.rebase()
         self.writing = False
         return stored

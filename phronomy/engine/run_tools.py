@@ -52,8 +52,11 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
     owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
     crew = runner.crew
     if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
-        yield run(runner, calls[0].id, drive)
+        alone = run(runner, calls[0].id, drive)
+        runner.untouched = ()
+        yield alone
         return
+    runner.untouched = ()  # each is entered in a thread, whenever that likes
     if is_eager(runner):
         crew = runner.crew = runner.crew or Crew()
         crew.begin([partial(run, runner, call.id, drive) for call in calls], owner)
@@ -75,8 +78,11 @@ async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> As
     owner, run = listened_to(runner, calls), aattempt if is_asked(runner) else aexecute
     crew = runner.acrew
     if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
-        yield await run(runner, calls[0].id, drive)
+        alone = await run(runner, calls[0].id, drive)
+        runner.untouched = ()
+        yield alone
         return
+    runner.untouched = ()
     if is_eager(runner):
         crew = runner.acrew = runner.acrew or ACrew()
         crew.begin([run(runner, call.id, drive) for call in calls], owner)
@@ -133,6 +139,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if call.attempt > 1 and (nested is None or tool.retries):
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
     if nested is not None:
+        runner.untouched = ()
         return run_apart(runner, call, tool, nested, drive)
     # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
@@ -149,6 +156,8 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
             # Only what must be left in the middle gets a thread of its own. A thread cannot be stopped, so each of them may stay
             # behind.
             inline = tool.timeout is None and not tool.may_be_left
+            # Up to here whoever leaves takes the intent back: nobody has to be asked what became of a call that was not entered.
+            runner.untouched = ()
             value = work() if inline else in_thread(work, tool.timeout, leave)
     # No `Exception`, so that `except Exception` in a body does not swallow it. A body that caught it all the same is found out by
     # `asking`.
@@ -171,6 +180,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if call.attempt > 1 and (nested is None or tool.retries):
         await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
     if nested is not None:
+        runner.untouched = ()
         return await arun_apart(runner, call, tool, nested, drive)
     await runner.ledger.aensure_held()
     started = clock.monotonic()
@@ -181,6 +191,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         around = runner.shared.around(runner.state.path, call.call_id)
         with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
             inline = tool.timeout is None and not tool.may_be_left
+            runner.untouched = ()
             if not tool.is_async:
                 value = await ain_thread(work, tool.timeout, leave)
             elif inline:

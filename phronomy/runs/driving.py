@@ -29,7 +29,7 @@ from phronomy.models.settings import ModelSettings
 from phronomy.observability import hooks
 from phronomy.observability.announcements import aannounce, announce, hears_requests
 from phronomy.observability.masking import Masking
-from phronomy.records.calls import Interrupted
+from phronomy.records.calls import CallStarted, Interrupted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.moves import Wait
 from phronomy.records.result import Result
@@ -350,11 +350,10 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
     With `leaves`, the caller leaves the run. If this worker still owes the run something, the claim is kept until its
     lease expires, as if the worker had died.
     """
-    # Nothing has come of the intents that were stored with the claim. If they stood, a human would be asked about calls that nobody
-    # ever began.
-    if runner.begun is not None and runner.ledger.claim is not None and not runner.writing:
-        runner.withdraw(runner.begun.intents)
-        runner.begun = None
+    # Nothing has come of the intents that were stored last. If they stood, a human would be asked about calls that nobody ever
+    # entered.
+    if runner.untouched and runner.ledger.claim is not None and not runner.writing:
+        runner.withdraw(runner.untouched)
     # The loop may have been cut off just before it wrote that the run waits. Whoever looks for what waits finds it by a checkpoint,
     # so one is made.
     rests = waits(runner) and runner.moved
@@ -371,9 +370,8 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
 
 async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
     """As `let_go`."""
-    if runner.begun is not None and runner.ledger.claim is not None and not runner.writing:
-        await runner.awithdraw(runner.begun.intents)
-        runner.begun = None
+    if runner.untouched and runner.ledger.claim is not None and not runner.writing:
+        await runner.awithdraw(runner.untouched)
     rests = waits(runner) and runner.moved
     while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
         if await runner.acommit(seal=rests):
@@ -401,7 +399,8 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
     if runner.hold is not None:
         runner.hold.left(runner)
     # Something runs, or ran when this process was told to go. Whoever recovers the run deals with it (law 5).
-    if runner.in_flight:
+    ids = {intent.id for intent in runner.untouched if isinstance(intent, CallStarted)}
+    if any(call.status == "started" and call.id not in ids for call in runner.state.calls):
         return "running"
     # Nothing is uncertain: what is known here is what is stored.
     if not runner.writing and not (leaves and is_due(runner, runner.state)):
@@ -413,7 +412,7 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
     branch, head = store.head(runner.ledger.branch.id)
     owner = runner.ledger.owner
     # The write that was cut off is there, and nothing has come of the intents in it.
-    intents = tuple(runner.begun.intents) if runner.begun is not None and branch.owner == owner else ()
+    intents = runner.untouched if branch.owner == owner else ()
     if head.journal and (not intents or head.journal[-len(intents) :] != intents):
         return "running"
     stands = head.sealed()
