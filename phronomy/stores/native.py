@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from phronomy.concurrency.workers import uncut, whole
+from phronomy.concurrency.workers import whole
 from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class Blocks(Protocol):
 
 class InThreads:
     """The primitives of a store that has none of its own for an event loop: each is called in a thread, if it may block."""
-
-    awaits_futures = True
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -126,12 +124,6 @@ def is_for_task() -> bool:
 def on_loop(store: Store) -> AsyncPrimitives:
     """The primitives of a store for the event loop that runs."""
     return _native(store) or InThreads(store)
-
-
-def unbroken(store: Store, work: Awaitable[T]) -> Awaitable[T]:
-    """Work with the primitives `on_loop`. A cancellation is raised only once it is finished."""
-    # A driver of a database may ask in which task it is, for its timeouts.
-    return uncut(work) if getattr(on_loop(store), "awaits_futures", False) else whole(work)
 
 
 async def asked(
