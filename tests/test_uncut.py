@@ -107,3 +107,24 @@ def test_it_runs_in_the_task_of_its_caller_and_is_closed_with_it() -> None:
 
     asyncio.run(main())
     assert seen[3:] == ["closed"]
+
+
+def test_cancellations_that_come_again_and_again_leave_nothing_behind() -> None:
+    async def main() -> None:
+        (answer,) = futures(1)
+
+        async def caller() -> None:
+            await uncut(answer)
+
+        task = asyncio.ensure_future(caller())
+        for _ in range(50):  # as a scope of anyio does in each turn of the loop
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(answer._callbacks or ()) == 1
+        answer.set_result(1)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())

@@ -326,7 +326,14 @@ def _beside(awaited: asyncio.Future[Any]) -> asyncio.Future[None]:
     """A future that is done once the other is: a cancellation ends the wait for this one alone."""
     awaited._asyncio_future_blocking = False  # as a task notes that it has seen what is awaited
     told: asyncio.Future[None] = awaited.get_loop().create_future()
-    awaited.add_done_callback(lambda _: None if told.done() else told.set_result(None))
+
+    def tell(_: object) -> None:
+        if not told.done():
+            told.set_result(None)
+
+    awaited.add_done_callback(tell)
+    # A scope of anyio cancels in each turn of the loop for as long as it is not heard: what is left must not pile up.
+    told.add_done_callback(lambda _: awaited.remove_done_callback(tell))
     return told
 
 

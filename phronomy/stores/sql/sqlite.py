@@ -92,7 +92,7 @@ class SQLiteStore(SQLStore):
 
     def close(self) -> None:
         self._group.settle()
-        self._file.alone(self._file.close)
+        self._file.close()
 
     @property
     def _where(self) -> str:
@@ -137,25 +137,26 @@ class _Open:
 class _File:
     """The connection to a file, which the stores of all its tenants share: one call at a time uses it.
 
-    `opened` are the files as another connection has opened them, to which this one is to lead as well.
+    It has a second one, which opens when it is first needed, for the reads of event loops. Whoever takes both takes this one first.
     """
 
-    def __init__(
-        self, path: str, timeout: float, synchronous: str, opened: Mapping[str, _Identity] | None = None
-    ) -> None:
+    def __init__(self, path: str, timeout: float, synchronous: str, *, only_reads: bool = False) -> None:
         self.path = path
         self._timeout = timeout
         self._synchronous = synchronous
         self.connection: sqlite3.Connection | None = None
         # Device and number of each file as it was opened, to tell later whether the path still leads to it.
-        self._opened: dict[str, _Identity] = {**(opened or {})}
+        self._opened: dict[str, _Identity] = {}
         self.pid = 0
         self._closed = False
         self._forking = False
-        self._reader: _File | None = None
         self.alone = Alone()
-        _close_before_fork(self)
-        self.alone(self.ready)
+        self._reader: _File | None = None
+        if not only_reads:
+            # Made now, though not opened: so threads that are first to read make one, and what is closed stays closed.
+            self._reader = _File(path, 0, synchronous, only_reads=True)
+            _close_before_fork(self)
+            self.alone(self.ready)
 
     def write(self, work: Callable[[], Steps[T]]) -> T:
         """Run the steps in one transaction, and return their result. All of it is written, or nothing."""
@@ -238,15 +239,19 @@ class _File:
         The connection that writes is not free while a commit waits for the disk. Another one reads beside it all the time: what is
         committed it sees.
         """
+        reader = self._reader or self
         try:
-            if self._reader is None:
-                self._reader = _File(self.path, 0, self._synchronous, self._opened)
-            return self._reader.alone(self._reader.few, statement, values)
+            return reader.alone(reader.few, self._opened, statement, values)
         except (StoreError, sqlite3.Error, UnicodeError, OverflowError):
             raise TakesTime from None  # what is wrong, `read` says
 
-    def few(self, statement: str, values: statements.Values) -> list[statements.Row]:
-        """The rows of one statement, by this connection. Raises `TakesTime` if they are many."""
+    def few(self, opened: Mapping[str, _Identity], statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement, by this connection. Raises `TakesTime` if they are many.
+
+        `opened` are the files as the other connection has opened them, to which this one is to lead as well.
+        """
+        if self.connection is None:
+            self._opened = {**opened}
         with closing(self.ready().execute(statement, values)) as found:
             rows = found.fetchmany(_FEW + 1)
         self._check()
@@ -365,10 +370,14 @@ class _File:
 
     def close(self) -> None:
         """Let go of the file for good."""
-        self._closed = True
-        self.disconnect()
+
+        def let_go() -> None:
+            self._closed = True
+            self.disconnect()
+
+        self.alone(let_go)
         if self._reader is not None:
-            self._reader.alone(self._reader.close)
+            self._reader.close()
 
     def before_fork(self) -> None:
         """Let go of the file, and keep all others off it until the fork is made."""
@@ -377,9 +386,13 @@ class _File:
             self.alone.lock.acquire()
             self._forking = True
             self.disconnect()
+        if self._reader is not None:
+            self._reader.before_fork()
 
     def after_fork(self) -> None:
         """Let the others at the file again."""
+        if self._reader is not None:
+            self._reader.after_fork()
         if self._forking:
             self._forking = False
             self.alone.lock.release()
