@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from functools import lru_cache
+from contextvars import ContextVar, copy_context
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import uncut, whole
@@ -91,12 +91,14 @@ async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwarg
         return method(*args, **kwargs)
     before = _FOR_TASK.set(True)
     try:
-        work = asyncio.ensure_future(asyncio.to_thread(method, *args, **kwargs))
+        context = copy_context()
     finally:
         _FOR_TASK.reset(before)
+    # As `asyncio.to_thread`, but not in a task: `asyncio.run` cancels all tasks at its end, those too that others wait for.
+    work = asyncio.get_running_loop().run_in_executor(None, partial(context.run, method, *args, **kwargs))
     # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
     # nobody's: so the cancellation waits until the outcome is known.
-    return await whole(work)
+    return await uncut(work)
 
 
 async def reading(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
