@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,31 @@ def test_a_call_of_the_store_in_a_thread_is_waited_for(tmp_path: Path) -> None:
 
     with SQLiteStore(tmp_path / "runs.db") as store:
         asyncio.run(main(store))
+
+
+def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
+    """A program closes a loop without cancelling its tasks. It may live on for days: until it ends, nobody could recover the run."""
+    begun: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        begun.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    async def main(store: SQLiteStore) -> None:
+        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+        task = asyncio.ensure_future(agent.ainvoke("Go."))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+            await asyncio.sleep(0)
+        assert store.keeper._ledgers
+
+    with SQLiteStore(tmp_path / "runs.db") as store:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main(store))
+        loop.close()
+        gc.collect()
+        assert not store.keeper._ledgers
+        assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"

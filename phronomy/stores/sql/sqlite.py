@@ -147,6 +147,7 @@ class _File:
         self.connection: sqlite3.Connection | None = None
         # Device and number of each file as it was opened, to tell later whether the path still leads to it.
         self._opened: dict[str, _Identity] = {}
+        self._waited = 0.0
         self.pid = 0
         self._closed = False
         self._forking = False
@@ -158,14 +159,18 @@ class _File:
             _close_before_fork(self)
             self.alone(self.ready)
 
-    def write(self, work: Callable[[], Steps[T]]) -> T:
-        """Run the steps in one transaction, and return their result. All of it is written, or nothing."""
-        return self._transaction(lambda db: done(work(), _Open(db)))
+    def write(self, work: Callable[[], Steps[T]], waited: float = 0.0) -> T:
+        """Run the steps in one transaction, and return their result. All of it is written, or nothing.
 
-    def write_each(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+        They have waited for so many seconds of the timeout.
+        """
+        return self._transaction(lambda db: done(work(), _Open(db)), waited)
+
+    def write_each(self, works: Sequence[Callable[[], Steps[Any]]], waited: float = 0.0) -> list[Outcome]:
         """Run the steps of each in one transaction, and return what came of each: one that is refused leaves nothing behind.
 
-        Raises the fault for which the whole is undone, and which may be that of one write in it.
+        They have waited for so many seconds of the timeout. Raises the fault for which the whole is undone, and which may be that of
+        one write in it.
         """
         begun = False
 
@@ -175,7 +180,7 @@ class _File:
             return [self._within(db, work) for work in works]
 
         try:
-            return self._transaction(each)
+            return self._transaction(each, waited)
         except Exception as error:
             if begun:
                 raise
@@ -196,14 +201,18 @@ class _File:
         db.execute("RELEASE one")
         return outcome
 
-    def _transaction(self, body: Callable[[sqlite3.Connection], T]) -> T:
+    def _transaction(self, body: Callable[[sqlite3.Connection], T], waited: float) -> T:
         """Run the body in one transaction, and return its result. All of it is written, or nothing."""
 
         def transaction() -> T:
             db = self.ready()
             try:
                 # From here to COMMIT this connection alone may write, in all processes.
-                self._run(db, _SQL.begin)
+                self._waited = waited
+                try:
+                    self._run(db, _SQL.begin)
+                finally:
+                    self._waited = 0.0
                 # Inside the transaction. Before it, the file could be replaced between the look and the lock, and the
                 # decision would be written into a file that has no name any more.
                 self._check()
@@ -338,7 +347,7 @@ class _File:
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
                 # The time begins with the first refusal. Interrupts are heard between two slices.
-                until = until or now + self._timeout
+                until = until or now + self._timeout - self._waited
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY or now >= until:
                     raise
 
