@@ -448,8 +448,8 @@ class Stripped(ast.NodeTransformer):
             return self.visit(ast.Call(func=node.args[1], args=node.args[2:], keywords=node.keywords))
         if function == "on_loop":  # on_loop(store).primitive(...): the store's, without a thread where it can
             return self.visit(node.args[0])
-        if function in ("whole", "unbroken"):  # whole(work): not cut off half way by a cancellation
-            return self.visit(node.args[-1])
+        if function == "whole":  # whole(work): not cut off half way by a cancellation
+            return self.visit(node.args[0])
         if function == "in_either":  # in_either(function, is_async, ...)
             return self.visit(ast.Call(func=node.args[0], args=node.args[2:], keywords=node.keywords))
         if function.endswith("._for_call"):  # names the method if it is sync, to refuse what is async

@@ -72,9 +72,8 @@ class Leave:
                 self._waiting.remove(call)
 
 
-class _Told(
-    AbstractContextManager[None]
-):  # of a generator it would cost four times as much, and each call of a model has two
+# Made of a generator, it would cost four times as much, and each call of a model has two.
+class _Told(AbstractContextManager[None]):
     """The block of `Leave.told`."""
 
     __slots__ = ("_call", "_leave")

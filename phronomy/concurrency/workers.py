@@ -291,55 +291,13 @@ def result_in(item: tuple[T | None, BaseException | None]) -> T:
     return value  # type: ignore[return-value]
 
 
-class uncut(Awaitable[T]):  # awaited like the functions beside it
-    """As `whole`, in the caller's own task: for work that awaits futures alone, and does not ask in which task it is.
-
-    A task, and what shields it, cost three times as much, and each write of a run needs them.
-    """
-
-    def __init__(self, work: Awaitable[T]) -> None:
-        self._work = work
-
-    def __await__(self) -> Generator[object, object, T]:
-        inner: Generator[Any, object, T] = self._work.__await__()
-        cancelled: asyncio.CancelledError | None = None
-        while True:
-            try:
-                waits_for: asyncio.Future[object] = next(inner)
-            except StopIteration as end:
-                if cancelled is not None:
-                    raise cancelled from None
-                value: T = end.value
-                return value
-            except Exception:
-                if cancelled is not None:
-                    raise cancelled from None
-                raise
-            while not waits_for.done():
-                try:
-                    yield from _beside(waits_for)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-
-
-def _beside(awaited: asyncio.Future[Any]) -> asyncio.Future[None]:
-    """A future that is done once the other is: a cancellation ends the wait for this one alone."""
-    awaited._asyncio_future_blocking = False  # as a task notes that it has seen what is awaited
-    told: asyncio.Future[None] = awaited.get_loop().create_future()
-
-    def tell(_: object) -> None:
-        if not told.done():
-            told.set_result(None)
-
-    awaited.add_done_callback(tell)
-    # A scope of anyio cancels in each turn of the loop for as long as it is not heard: what is left must not pile up.
-    told.add_done_callback(lambda _: awaited.remove_done_callback(tell))
-    return told
-
-
 async def whole(work: Awaitable[T]) -> T:
     """Await `work` and return its result; a cancellation meanwhile is raised only once the work is finished."""
     task: asyncio.Future[T] = asyncio.ensure_future(work)
+    if isinstance(task, asyncio.Task):
+        # `asyncio.run` cancels all tasks at its end. This one is finished by then, since the caller, which is cancelled, waits for it.
+        # https://docs.python.org/3/library/asyncio-extending.html
+        asyncio.tasks._unregister_task(task)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn, TypeVar
 
+from phronomy.concurrency.workers import whole
 from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
 from phronomy.foundation.cached_property import cached
@@ -44,7 +45,7 @@ from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
 from phronomy.stores.log.log import audit_row, pending_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
-from phronomy.stores.native import in_store, on_loop, unbroken
+from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
 
 E = TypeVar("E", threading.Event, "asyncio.Event")
@@ -261,7 +262,7 @@ class Ledger:
     async def awrite(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
         """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
         async with self._alock:
-            if written := await unbroken(self.store, self._awrite(make)):
+            if written := await whole(self._awrite(make)):
                 stored()
             return written
 
@@ -427,7 +428,7 @@ class Ledger:
         if not self._gone:
             claim = self.claim
             self.drop()
-            await unbroken(self.store, arelease(self.store, self.branch.id, self.owner, claim, status))
+            await whole(arelease(self.store, self.branch.id, self.owner, claim, status))
 
 
 def release(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:

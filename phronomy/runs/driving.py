@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.pieces import Heard, Piece
+from phronomy.concurrency.workers import whole
 from phronomy.engine.drive import asteps, begin, steps
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Asking, Moment, Runner, Written, withdrawn
@@ -38,7 +39,7 @@ from phronomy.runs.finding import results
 from phronomy.stops.interrupts import nobody_asks
 from phronomy.stores import dispatch
 from phronomy.stores.log.log import journal_entry
-from phronomy.stores.native import in_store, unbroken
+from phronomy.stores.native import in_store
 from phronomy.stores.rows import Append, Behind, BranchStatus, Claim, Held
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ async def aclaim(runner: Runner) -> bool:
         return False
     except BaseException as error:
         with suppress(Exception):
-            await unbroken(runner.ledger.store, alet_go(runner, leaves=not isinstance(error, Exception)))
+            await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
         raise
 
 
@@ -284,7 +285,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
                 runner.ledger.drop()
                 raise
             with suppress(Exception):
-                await unbroken(runner.ledger.store, alet_go(runner, leaves=not isinstance(error, Exception)))
+                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
             await in_store(runner.ledger.store, tell, runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)

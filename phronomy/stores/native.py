@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar, copy_context
-from functools import lru_cache, partial
+from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from phronomy.concurrency.workers import uncut, whole
+from phronomy.concurrency.workers import whole
 from phronomy.foundation.lazy_modules import asyncio
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ class Blocks(Protocol):
 class InThreads:
     """The primitives of a store that has none of its own for an event loop: each is called in a thread, if it may block."""
 
-    awaits_futures = True
-
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -91,14 +89,12 @@ async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwarg
         return method(*args, **kwargs)
     before = _FOR_TASK.set(True)
     try:
-        context = copy_context()
+        work = asyncio.ensure_future(asyncio.to_thread(method, *args, **kwargs))
     finally:
         _FOR_TASK.reset(before)
-    # As `asyncio.to_thread`, but not in a task: `asyncio.run` cancels all tasks at its end, those too that others wait for.
-    work = asyncio.get_running_loop().run_in_executor(None, partial(context.run, method, *args, **kwargs))
     # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
     # nobody's: so the cancellation waits until the outcome is known.
-    return await uncut(work)
+    return await whole(work)
 
 
 async def reading(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -128,12 +124,6 @@ def is_for_task() -> bool:
 def on_loop(store: Store) -> AsyncPrimitives:
     """The primitives of a store for the event loop that runs."""
     return _native(store) or InThreads(store)
-
-
-def unbroken(store: Store, work: Awaitable[T]) -> Awaitable[T]:
-    """Work with the primitives `on_loop`. A cancellation is raised only once it is finished."""
-    # A driver of a database may ask in which task it is, for its timeouts.
-    return uncut(work) if getattr(on_loop(store), "awaits_futures", False) else whole(work)
 
 
 async def asked(

@@ -262,9 +262,10 @@ class Form:
         plain = not config and all(map(_is_plain, parameters))
         parts = (part for each in parameters for part in _parts(each)) if plain else ()
         try:
-            self._model, self.schema_text = _plain_model(*parts) if plain else _model(parameters, config or {})
+            self._model, schema = _plain_model(*parts) if plain else _model(parameters, config or {})
         except Exception as error:
             raise _refused(owner, parameters, error) from error
+        self.schema_text: JsonText = schema
         self._has_sets = '"uniqueItems":true' in self.schema_text
 
     def load(self, text: str) -> BaseModel:

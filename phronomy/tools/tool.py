@@ -337,9 +337,8 @@ class Tool:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
         try:
             result = self._body(**values, **self._injected(context))
-        except (
-            asyncio.CancelledError
-        ) as error:  # the body's own doing: a cancellation of the run does not come this way
+        # The body's own doing: a cancellation of the run does not come this way.
+        except asyncio.CancelledError as error:
             raise ToolCancelled(f"{self.name} was cancelled from within") from error
         if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
             checks.close_unawaited(result)

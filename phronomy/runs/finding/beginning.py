@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any, Final
 
+from phronomy.concurrency.workers import whole
 from phronomy.conversation.input import History
 from phronomy.engine.ledger import Ledger, arelease, new_owner, now, release, uptime
 from phronomy.engine.run import Runner
@@ -24,7 +25,7 @@ from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
 from phronomy.stores.log.log import row_entry
-from phronomy.stores.native import on_loop, reading, unbroken
+from phronomy.stores.native import on_loop, reading
 from phronomy.stores.rows import Append, Behind, Branch, Claim, Occupied
 
 
@@ -202,11 +203,11 @@ async def _acreate(
     change = _change(store, spec, branch, parent, state, left=left)
     asked = uptime()
     try:
-        await unbroken(store, on_loop(store).create(branch, change, exclusive=exclusive))
+        await whole(on_loop(store).create(branch, change, exclusive=exclusive))
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
-                await unbroken(store, arelease(store, branch.id, change.take or "", None, "failed"))
+                await whole(arelease(store, branch.id, change.take or "", None, "failed"))
         raise
     return _runner(store, spec, deps, branch, change, state, asked)
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from phronomy.concurrency.workers import spawn, uncut
+from phronomy.concurrency.workers import spawn, whole
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.stores.native import TakesTime
 from phronomy.stores.sql import statements
@@ -65,8 +65,6 @@ class _Asked:
 class GroupCommit:
     """Writes of tasks to one file. A thread serves them for as long as there are any."""
 
-    awaits_futures = True
-
     def __init__(self, file: File) -> None:
         self._file = file
         self._begin()
@@ -86,7 +84,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._ask(_Asked(loop, answer, work))
-        return await uncut(answer)
+        return await whole(answer)
 
     def write_in_thread(self, work: Callable[[], Steps[T]]) -> T:
         """As `write`, for a thread that works for a task."""

@@ -317,8 +317,6 @@ class _Taken:
 class AsyncServer:
     """The connections to a server in event loops: `make` makes those of the loop that runs, unless all come from a `shared` pool."""
 
-    awaits_futures = False  # psycopg has timeouts of the task in which it is
-
     def __init__(self, server: Server, make: Callable[[], LoopPool] | None, shared: SharedPool | None) -> None:
         self._server = server
         self._make = make

@@ -427,9 +427,6 @@ class SQLStore(Store):
 class Asks(Protocol):
     """The connections to a database in an event loop."""
 
-    awaits_futures: bool
-    """Whether it awaits futures alone, and does not ask in which task it is: see `uncut`."""
-
     async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
         """As `SQLStore._write`."""
         ...
@@ -445,7 +442,6 @@ class Native(AsyncPrimitives):
     def __init__(self, store: SQLStore, database: Asks) -> None:
         self._store = store
         self._database = database
-        self.awaits_futures = database.awaits_futures
 
     async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
