@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.pieces import Heard, Piece
-from phronomy.concurrency.workers import whole
+from phronomy.concurrency.workers import in_same_loop, whole
 from phronomy.engine.drive import asteps, begin, steps
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Asking, Moment, Runner, Written, withdrawn
 from phronomy.errors import RunFailed
-from phronomy.foundation.lazy_modules import asyncio
 from phronomy.models.base import Model, ModelReply, ModelRequest
 from phronomy.models.settings import ModelSettings
 from phronomy.observability import hooks
@@ -259,19 +258,11 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
             dispatch.at(runner.ledger.store.dispatch, runner.state.run_id, times)
 
 
-def is_driven_by(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code is still run by that loop, and not by whoever collects what the loop has left."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
 @acontextmanager
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None
-    loop = asyncio.get_running_loop()
+    is_driven = in_same_loop()
     with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
@@ -279,7 +270,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
             runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
-            if not is_driven_by(loop):
+            if not is_driven():
                 # Garbage of a loop that was closed in the middle: nothing can be awaited here. The lease is renewed no more, so
                 # that the run is found as one whose worker died.
                 runner.ledger.drop()
