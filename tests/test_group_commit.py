@@ -208,6 +208,30 @@ def test_a_file_that_somebody_else_keeps_is_waited_for_once_and_each_is_told_by_
         assert [branch.seq for branch in appended(store, *(change(name) for name in BRANCHES))] == [2] * 5
 
 
+def test_those_behind_others_that_waited_in_vain_have_waited_as_long(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that somebody keeps is waited for once, and not once for each batch."""
+    monkeypatch.setattr(group_commit, "_MOST", 2)
+    waits: list[float] = []
+    with SQLiteStore(path, clock=clock, timeout=0.05) as store:
+        for name in BRANCHES:
+            begin(store, name)
+        write_each, write = store._file.write_each, store._file.write
+        monkeypatch.setattr(
+            store._file, "write_each", lambda w, waited: (waits.append(waited), write_each(w, waited))[1]
+        )
+        monkeypatch.setattr(store._file, "write", lambda w, waited: (waits.append(waited), write(w, waited))[1])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        found = appended(store, *(change(name) for name in BRANCHES))
+        assert [str(each) for each in found] == [f"{path}: database is locked"] * 5
+        assert waits[0] == 0 and min(waits[1:]) >= 0.05
+        other.close()
+        assert [branch.seq for branch in appended(store, *(change(name) for name in BRANCHES))] == [2] * 5
+        assert store._group._stuck is None
+
+
 def test_nobody_is_answered_before_the_commit(store: SQLiteStore, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run, told = store._file._run, list[str]()
 

@@ -119,3 +119,32 @@ def test_the_connection_that_reads_is_closed_before_a_fork(store: SQLiteStore) -
         os._exit(0 if reader.connection is None and read(store) == (["b1", "b2", "b3"], True) else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert read(store) == (["b1", "b2", "b3"], True)
+
+
+def test_a_store_that_was_closed_before_its_first_read_opens_nothing(store: SQLiteStore, path: str) -> None:
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        read(store)
+    assert not os.path.exists(f"{path}-wal"), "nobody has the file open"
+
+
+def test_a_close_that_waits_for_a_read_does_not_hold_up_a_fork(store: SQLiteStore) -> None:
+    # A fork takes both connections. If `close` kept the first one while it waits for the second, and the fork the other way round,
+    # neither would ever have both.
+    reader = store._file._reader
+    assert reader is not None
+    first_is_closed = threading.Event()
+    disconnect = store._file.disconnect
+
+    def noted() -> None:
+        disconnect()
+        first_is_closed.set()
+
+    store._file.disconnect = noted  # type: ignore[method-assign]
+    closing = threading.Thread(target=store.close)
+    with reader.alone.lock:
+        closing.start()
+        assert first_is_closed.wait(60)
+        assert store._file.alone.lock.acquire(timeout=60), "the first one is free while `close` waits for the second"
+        store._file.alone.lock.release()
+    closing.join()

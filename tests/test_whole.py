@@ -67,3 +67,21 @@ def test_a_cancellation_is_raised_once_the_work_is_finished(fails: bool) -> None
         assert done == ([] if fails else ["finished"])
 
     asyncio.run(main())
+
+
+def test_a_loop_that_cancels_all_its_tasks_at_its_end_does_not_cut_it_off() -> None:
+    done: list[str] = []
+
+    async def main() -> None:
+        (answer,) = futures(1)
+        task = asyncio.ensure_future(whole(waits([answer], done)))
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task(), task}
+        task.cancel()
+        await asyncio.sleep(0)
+        answer.set_result(1)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert done == ["finished"]

@@ -291,9 +291,26 @@ def result_in(item: tuple[T | None, BaseException | None]) -> T:
     return value  # type: ignore[return-value]
 
 
+def in_same_loop() -> Callable[[], bool]:
+    """Says later whether the loop that runs now still runs the code that asks, and not whoever collects what the loop has left."""
+    loop = asyncio.get_running_loop()
+
+    def is_same() -> bool:
+        try:
+            return asyncio.get_running_loop() is loop
+        except RuntimeError:
+            return False
+
+    return is_same
+
+
 async def whole(work: Awaitable[T]) -> T:
     """Await `work` and return its result; a cancellation meanwhile is raised only once the work is finished."""
     task: asyncio.Future[T] = asyncio.ensure_future(work)
+    if isinstance(task, asyncio.Task):
+        # `asyncio.run` cancels all tasks at its end. This one is finished by then, since the caller, which is cancelled, waits for it.
+        # https://docs.python.org/3/library/asyncio-extending.html
+        asyncio.tasks._unregister_task(task)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.pieces import Heard, Piece
-from phronomy.concurrency.workers import whole
+from phronomy.concurrency.workers import in_same_loop, whole
 from phronomy.engine.drive import asteps, begin, steps
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Asking, Moment, Runner, Written, withdrawn
@@ -262,6 +262,7 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None
+    is_driven = in_same_loop()
     with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
@@ -269,6 +270,11 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
             runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
+            if not is_driven():
+                # Garbage of a loop that was closed in the middle: nothing can be awaited here. The lease is renewed no more, so
+                # that the run is found as one whose worker died.
+                runner.ledger.drop()
+                raise
             with suppress(Exception):
                 await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
             await in_store(runner.ledger.store, tell, runner, error)

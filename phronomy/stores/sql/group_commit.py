@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import spawn, whole
@@ -35,11 +35,11 @@ _MOST: Final = 64
 class File(Protocol):
     """A SQLite file, whose transactions are made in the calling thread."""
 
-    def write(self, work: Callable[[], Steps[T]]) -> T:
-        """Run the steps in one transaction."""
+    def write(self, work: Callable[[], Steps[T]], waited: float = 0.0) -> T:
+        """Run the steps in one transaction. They have waited for so many seconds already."""
         ...
 
-    def write_each(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+    def write_each(self, works: Sequence[Callable[[], Steps[Any]]], waited: float = 0.0) -> list[Outcome]:
         """Run the steps of each in one transaction, and return what came of each. Raises the fault for which the whole is undone."""
         ...
 
@@ -59,6 +59,7 @@ class _Asked:
     loop: asyncio.AbstractEventLoop | None
     answer: asyncio.Future[Any] | Future[Any]
     work: Callable[[], Steps[Any]]
+    at: float = field(default_factory=time.monotonic)
 
 
 class GroupCommit:
@@ -75,6 +76,7 @@ class GroupCommit:
         self._starting: set[asyncio.AbstractEventLoop] = set()
         self._serving = False
         self._server = 0
+        self._stuck: float | None = None
         self._pid = os.getpid()
 
     async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
@@ -153,15 +155,25 @@ class GroupCommit:
             time.sleep(0)  # threads that wait for the file: it would be taken again before any of them could run
 
     def _answer(self, batch: list[_Asked]) -> None:
-        _tell_all(list(zip(batch, self._written([each.work for each in batch]), strict=True)))
+        began, waited = time.monotonic(), 0.0
+        # Of those that were asked for while others waited in vain, that was the wait too: a file that somebody keeps would else be
+        # waited for as often as there are batches.
+        if self._stuck is not None:
+            waited = max(began - max(self._stuck, *(each.at for each in batch)), 0.0)
+        outcomes = self._written([each.work for each in batch], waited)
+        if any(error is None for _, error in outcomes):
+            self._stuck = None
+        elif self._stuck is None:
+            self._stuck = began
+        _tell_all(list(zip(batch, outcomes, strict=True)))
 
-    def _written(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+    def _written(self, works: Sequence[Callable[[], Steps[Any]]], waited: float) -> list[Outcome]:
         """What came of each write."""
         if len(works) > 1:
             # It may be the fault of one of them: each is tried by itself, and told of its own.
             with suppress(BaseException):
-                return self._file.write_each(works)
-        return [_outcome(self._file.write, work) for work in works]
+                return self._file.write_each(works, waited)
+        return [_outcome(self._file.write, work, waited) for work in works]
 
 
 def _outcome(method: Callable[..., Any], *args: object) -> Outcome:

@@ -92,7 +92,7 @@ class SQLiteStore(SQLStore):
 
     def close(self) -> None:
         self._group.settle()
-        self._file.alone(self._file.close)
+        self._file.close()
 
     @property
     def _where(self) -> str:
@@ -137,34 +137,40 @@ class _Open:
 class _File:
     """The connection to a file, which the stores of all its tenants share: one call at a time uses it.
 
-    `opened` are the files as another connection has opened them, to which this one is to lead as well.
+    It has a second one, which opens when it is first needed, for the reads of event loops. Whoever takes both takes this one first.
     """
 
-    def __init__(
-        self, path: str, timeout: float, synchronous: str, opened: Mapping[str, _Identity] | None = None
-    ) -> None:
+    def __init__(self, path: str, timeout: float, synchronous: str, *, only_reads: bool = False) -> None:
         self.path = path
         self._timeout = timeout
         self._synchronous = synchronous
         self.connection: sqlite3.Connection | None = None
         # Device and number of each file as it was opened, to tell later whether the path still leads to it.
-        self._opened: dict[str, _Identity] = {**(opened or {})}
+        self._opened: dict[str, _Identity] = {}
+        self._waited = 0.0
         self.pid = 0
         self._closed = False
         self._forking = False
-        self._reader: _File | None = None
         self.alone = Alone()
-        _close_before_fork(self)
-        self.alone(self.ready)
+        self._reader: _File | None = None
+        if not only_reads:
+            # Made now, though not opened: so threads that are first to read make one, and what is closed stays closed.
+            self._reader = _File(path, 0, synchronous, only_reads=True)
+            _close_before_fork(self)
+            self.alone(self.ready)
 
-    def write(self, work: Callable[[], Steps[T]]) -> T:
-        """Run the steps in one transaction, and return their result. All of it is written, or nothing."""
-        return self._transaction(lambda db: done(work(), _Open(db)))
+    def write(self, work: Callable[[], Steps[T]], waited: float = 0.0) -> T:
+        """Run the steps in one transaction, and return their result. All of it is written, or nothing.
 
-    def write_each(self, works: Sequence[Callable[[], Steps[Any]]]) -> list[Outcome]:
+        They have waited for so many seconds of the timeout.
+        """
+        return self._transaction(lambda db: done(work(), _Open(db)), waited)
+
+    def write_each(self, works: Sequence[Callable[[], Steps[Any]]], waited: float = 0.0) -> list[Outcome]:
         """Run the steps of each in one transaction, and return what came of each: one that is refused leaves nothing behind.
 
-        Raises the fault for which the whole is undone, and which may be that of one write in it.
+        They have waited for so many seconds of the timeout. Raises the fault for which the whole is undone, and which may be that of
+        one write in it.
         """
         begun = False
 
@@ -174,7 +180,7 @@ class _File:
             return [self._within(db, work) for work in works]
 
         try:
-            return self._transaction(each)
+            return self._transaction(each, waited)
         except Exception as error:
             if begun:
                 raise
@@ -195,14 +201,18 @@ class _File:
         db.execute("RELEASE one")
         return outcome
 
-    def _transaction(self, body: Callable[[sqlite3.Connection], T]) -> T:
+    def _transaction(self, body: Callable[[sqlite3.Connection], T], waited: float) -> T:
         """Run the body in one transaction, and return its result. All of it is written, or nothing."""
 
         def transaction() -> T:
             db = self.ready()
             try:
                 # From here to COMMIT this connection alone may write, in all processes.
-                self._run(db, _SQL.begin)
+                self._waited = waited
+                try:
+                    self._run(db, _SQL.begin)
+                finally:
+                    self._waited = 0.0
                 # Inside the transaction. Before it, the file could be replaced between the look and the lock, and the
                 # decision would be written into a file that has no name any more.
                 self._check()
@@ -238,15 +248,19 @@ class _File:
         The connection that writes is not free while a commit waits for the disk. Another one reads beside it all the time: what is
         committed it sees.
         """
+        reader = self._reader or self
         try:
-            if self._reader is None:
-                self._reader = _File(self.path, 0, self._synchronous, self._opened)
-            return self._reader.alone(self._reader.few, statement, values)
+            return reader.alone(reader.few, self._opened, statement, values)
         except (StoreError, sqlite3.Error, UnicodeError, OverflowError):
             raise TakesTime from None  # what is wrong, `read` says
 
-    def few(self, statement: str, values: statements.Values) -> list[statements.Row]:
-        """The rows of one statement, by this connection. Raises `TakesTime` if they are many."""
+    def few(self, opened: Mapping[str, _Identity], statement: str, values: statements.Values) -> list[statements.Row]:
+        """The rows of one statement, by this connection. Raises `TakesTime` if they are many.
+
+        `opened` are the files as the other connection has opened them, to which this one is to lead as well.
+        """
+        if self.connection is None:
+            self._opened = {**opened}
         with closing(self.ready().execute(statement, values)) as found:
             rows = found.fetchmany(_FEW + 1)
         self._check()
@@ -333,7 +347,7 @@ class _File:
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
                 # The time begins with the first refusal. Interrupts are heard between two slices.
-                until = until or now + self._timeout
+                until = until or now + self._timeout - self._waited
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY or now >= until:
                     raise
 
@@ -365,10 +379,14 @@ class _File:
 
     def close(self) -> None:
         """Let go of the file for good."""
-        self._closed = True
-        self.disconnect()
+
+        def let_go() -> None:
+            self._closed = True
+            self.disconnect()
+
+        self.alone(let_go)
         if self._reader is not None:
-            self._reader.alone(self._reader.close)
+            self._reader.close()
 
     def before_fork(self) -> None:
         """Let go of the file, and keep all others off it until the fork is made."""
@@ -377,9 +395,13 @@ class _File:
             self.alone.lock.acquire()
             self._forking = True
             self.disconnect()
+        if self._reader is not None:
+            self._reader.before_fork()
 
     def after_fork(self) -> None:
         """Let the others at the file again."""
+        if self._reader is not None:
+            self._reader.after_fork()
         if self._forking:
             self._forking = False
             self.alone.lock.release()

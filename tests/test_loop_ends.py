@@ -1,0 +1,114 @@
+"""An event loop that ends in the middle of its runs: `asyncio.run` cancels every task there is, those too that others wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phronomy import Agent, SQLiteStore, tool
+from phronomy.runs import driving
+from phronomy.stores.native import in_store
+from phronomy.testing import ScriptedModel, call
+
+
+async def cancel_all(tasks: set[asyncio.Task[Any]]) -> None:
+    """As `asyncio.run` does it."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not all(task.done() for task in tasks), "what is cancelled waits for the store"
+
+
+def test_a_run_that_is_just_being_left_gives_its_claim_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next worker takes it at once, and not when the lease is over."""
+    leaving, goes_on = threading.Event(), threading.Event()
+    left_as = driving.left_as
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        leaving.set()
+        assert goes_on.wait(60)
+        return left_as(*args, **kwargs)
+
+    monkeypatch.setattr(driving, "left_as", slowly)
+    begun: list[str] = []
+
+    async def main(agent: Agent[Any, Any]) -> None:
+        task = asyncio.ensure_future(agent.ainvoke("Go."))
+        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+            await asyncio.sleep(0)
+        task.cancel()
+        assert await asyncio.to_thread(leaving.wait, 60)
+        try:
+            await cancel_all({task})
+        finally:
+            goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        begun.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    with SQLiteStore(tmp_path / "runs.db") as store:
+        asyncio.run(main(Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)))
+        assert [(branch.status, branch.owner) for branch in store.branches()] == [("running", None)]
+
+
+def test_a_call_of_the_store_in_a_thread_is_waited_for(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    done: list[str] = []
+
+    def slowly() -> None:
+        assert goes_on.wait(60)
+        done.append("written")
+
+    async def main(store: SQLiteStore) -> None:
+        task = asyncio.ensure_future(in_store(store, slowly))
+        await asyncio.sleep(0)
+        try:
+            await cancel_all({task})
+        finally:
+            goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["written"]
+
+    with SQLiteStore(tmp_path / "runs.db") as store:
+        asyncio.run(main(store))
+
+
+def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
+    """A program closes a loop without cancelling its tasks. It may live on for days: until it ends, nobody could recover the run."""
+    begun: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        begun.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    async def main(store: SQLiteStore) -> None:
+        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+        task = asyncio.ensure_future(agent.ainvoke("Go."))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+            await asyncio.sleep(0)
+        assert store.keeper._ledgers
+
+    with SQLiteStore(tmp_path / "runs.db") as store:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main(store))
+        loop.close()
+        gc.collect()
+        assert not store.keeper._ledgers
+        assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"
