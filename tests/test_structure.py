@@ -364,6 +364,13 @@ ALONE = {
 """Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one."""
 
 ALLOWED = {
+    # A coroutine may be collected as garbage once its loop is closed; a thread ends what it has begun.
+    "aheld": (
+        "if watch is not None and (not watch.is_driven()):\n"
+        "                runner.ledger.drop()\n"
+        "                raise\n            ",
+        "",
+    ),
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
     "aholds": (
         "if not self.is_async:\n        return self.holds(who, request)",

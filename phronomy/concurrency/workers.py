@@ -292,16 +292,18 @@ def result_in(item: tuple[T | None, BaseException | None]) -> T:
 
 
 def in_same_loop() -> Callable[[], bool]:
-    """Says later whether the loop that runs now still runs the code that asks, and not whoever collects what the loop has left."""
-    loop = asyncio.get_running_loop()
+    """Says later whether the loop that runs now, if any, still runs the code that asks: what a loop has left may be collected elsewhere."""
+    loop = _running_loop()
+    return lambda: _running_loop() is loop
 
-    def is_same() -> bool:
-        try:
-            return asyncio.get_running_loop() is loop
-        except RuntimeError:
-            return False
 
-    return is_same
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    if "asyncio" not in sys.modules:  # a sync program is not to load it for this
+        return None
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def whole(work: Awaitable[T]) -> T:

@@ -120,9 +120,8 @@ class Runner:
         self.streams = False
         self.written: Written = Written(ledger.seq, base.path, ())
         self.begins = False
-        self.begun: Run | None = (
-            None  # a move whose intents are stored with the claim, and which is to be performed next
-        )
+        # A move whose intents are stored with the claim, and which is to be performed next.
+        self.begun: Run | None = None
         self.origin: Checkpoint = base
         self.origin_seq: int = ledger.seq
         self.writing: bool = False

@@ -84,6 +84,7 @@ class Watch:
     def __init__(self, runner: Runner, *, streams: bool) -> None:
         self.first: list[Event] = []
         self.failure: Event | None = None  # the event of the failure that ended it
+        self.is_driven = in_same_loop()
         self._hooks = runner.spec.hooks
         # Where nobody listens no event is made. Most runs have neither a hook nor a stream, and their writes are not read once more
         # for nothing.
@@ -262,7 +263,6 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None
-    is_driven = in_same_loop()
     with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
@@ -270,7 +270,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
             runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
-            if not is_driven():
+            if watch is not None and not watch.is_driven():
                 # Garbage of a loop that was closed in the middle: nothing can be awaited here. The lease is renewed no more, so
                 # that the run is found as one whose worker died.
                 runner.ledger.drop()
