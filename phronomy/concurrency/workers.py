@@ -292,7 +292,7 @@ def result_in(item: tuple[T | None, BaseException | None]) -> T:
 
 
 def in_same_loop() -> Callable[[], bool]:
-    """Says later whether the loop that runs now, if any, still runs the code that asks: what a loop has left may be collected elsewhere."""
+    """Says later whether the same loop still runs the code that asks, if one does: what a loop has left may be collected elsewhere."""
     loop = _running_loop()
     return lambda: _running_loop() is loop
 

@@ -178,10 +178,18 @@ def test_eight_tabs(desk: Desk, rita: Visitor, asked: Any) -> None:
     rita.new_tab("/").get_by_text("Nothing waits").first.wait_for()
 
 
+HEARS = """() => {
+    const others = new BroadcastChannel(`phronomy ${document.documentElement.dataset.events}`);
+    window.heard = new Promise((done) => { others.onmessage = (event) => done(event.data); });
+}"""  # the page passes on to other tabs what it is told
+
+
 def test_a_page_hears_of_a_change_before_it_would_look(desk: Desk, rita: Visitor, asked: Any) -> None:
     with rita.page.expect_response("**/events"):
         rita.opens(f"/requests/{asked.id}")
+    rita.page.evaluate(HEARS)
     desk.decide(asked, "mia")
+    rita.page.evaluate("() => window.heard")
     # Eight steps are less than the five seconds after which the page looks by itself.
     rita.hears("Approved by Mia Lindqvist", steps=8, seconds=0.6)
 
