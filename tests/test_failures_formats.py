@@ -230,6 +230,7 @@ BUILDS = {"eval", "exec", "compile", "__import__", "import_module", "loads"}
 MAY = {
     # `json.loads` is the only reader of texts; what else is called by these names stands here, with where.
     ("phronomy.foundation.lazy_names", "import_module"): "the names of optional rooms, each from a table",
+    ("phronomy.foundation.lazy_modules", "import_module"): "asyncio",
     ("phronomy.cli.apps", "import_module"): "the app that the user names",
     ("phronomy.models.litellm", "import_module"): "litellm, and its own parts by name",
     ("phronomy.testing.scene", "import_module"): "the scenario that a test names, in a process of its own",

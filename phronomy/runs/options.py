@@ -1,5 +1,8 @@
 """The options of an agent and of its calls, as types."""
 
+# The names of the types are read as they stand here: an option that is spelt wrongly is known by its type.
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
