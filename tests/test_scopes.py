@@ -232,9 +232,8 @@ def test_scopes_that_a_resume_takes_away_stay_away_if_its_worker_dies(office: Of
     other = office.agent("it was not paid", store=store)
     [found] = office.driver.call(other, "recover_all")
     assert [item.why for item in found.result.checkpoint.pending] == ["outcome_unknown"]
-    done = office.driver.resume(
-        other, found.result.checkpoint.id, approved=True
-    )  # run it again, says a human who knows no better
+    # Run it again, says a human who knows no better.
+    done = office.driver.resume(other, found.result.checkpoint.id, approved=True)
     assert done.output == "it was not paid" and office.done == [] and office.seen() == ["greet", "look"]
     assert [each.tool_name for each in office.refused()] == ["pay"]
 

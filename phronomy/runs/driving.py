@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
     closing,
@@ -84,7 +84,7 @@ class Watch:
     def __init__(self, runner: Runner, *, streams: bool) -> None:
         self.first: list[Event] = []
         self.failure: Event | None = None  # the event of the failure that ended it
-        self.is_driven = in_same_loop()
+        self.is_driven: Callable[[], bool] = in_same_loop()
         self._hooks = runner.spec.hooks
         # Where nobody listens no event is made. Most runs have neither a hook nor a stream, and their writes are not read once more
         # for nothing.
