@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
-from phronomy.records.calls import Ending, Outcome
+from phronomy.engine.superfluous.calls import found
+from phronomy.records.calls import Call, Ending, Outcome
 from phronomy.records.moves import Done, Wait
 from phronomy.rules import authorization
 from phronomy.runs import driving
@@ -318,3 +320,24 @@ def test_what_the_gate_refuses_after_a_decision_is_not_begun_with_the_claim(
     with pytest.raises(NotAuthorized):
         driver.resume(agent, asked, approved=True)
     assert (store.kinds()[:1], paid) == ([["row"]], [])
+
+
+def test_a_call_is_looked_up_in_one_state_while_calls_beside_it_end() -> None:
+    """A stop after a call is a call of its own, before the others: whoever looked twice would find another call in the place."""
+
+    class Moves:
+        def __init__(self, *states: Any) -> None:
+            self.states = list(states)
+
+        @property
+        def state(self) -> Any:
+            return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+        def tool(self, call: Any) -> str:
+            return str(call.name)
+
+    calls = [Call(id=f"1.{place}", call_id=f"c{place}", name=name) for place, name in enumerate(("pay", "look"))]
+    stop = Call(id="post_tool_call@1.0", call_id="", name="pay")
+    runner: Any = Moves(*(SimpleNamespace(calls=each) for each in (calls, [stop, *calls])))
+    call, name = found(runner, "1.1")
+    assert (call.id, name) == ("1.1", "look")

@@ -159,10 +159,9 @@ def _group(name: str, module: ModuleType, epilog: str) -> typer.Typer:
 def main() -> NoReturn:
     """The console script."""
     status = run(sys.argv[1:])
-    if status == INTERRUPTED:
-        # CPython notes an interrupt inside any exec(), as imports make them, and lets `python -m` die of it at the end,
-        # caught or not; the next exec() clears the note.
-        exec("")  # noqa: S102
+    # CPython notes an interrupt inside any exec(), as imports make them, and lets `python -m` die of it at the end, caught or not, and
+    # whatever the status is; the next exec() clears the note.
+    exec("")  # noqa: S102
     sys.exit(status)
 
 

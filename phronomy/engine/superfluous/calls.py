@@ -24,10 +24,11 @@ from phronomy.tools.tool import Tool
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
     """The call as it stands in the state, and its tool; None where there is none, or none for a run of these scopes."""
-    place = place_of(runner.state.calls, id)
+    # One look at the state: as calls end in other threads, new states come, in which another call may have this place.
+    calls = runner.state.calls
+    place = place_of(calls, id)
     assert place is not None, "what runs is a call of the run"
-    call = runner.state.calls[place]
-    return call, runner.tool(call)
+    return calls[place], runner.tool(calls[place])
 
 
 def may_be_over(runner: Runner) -> bool:
