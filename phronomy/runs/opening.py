@@ -80,10 +80,7 @@ class Opening:
         return await self._abegin(spec, deps, beginning, on_pending)
 
     def _begin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
-        if on_pending not in get_args(OnPending):
-            raise ConfigurationError(
-                f"on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not {quoted_word(on_pending)}"
-            )
+        _check_on_pending(on_pending)
         # Each run in the way is superseded in turn. A store that names the same run again and again, though it has ended,
         # contradicts itself; without a bound this would never return.
         tries: Counter[str] = Counter()
@@ -97,10 +94,7 @@ class Opening:
 
     async def _abegin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
         """As `_begin`."""
-        if on_pending not in get_args(OnPending):
-            raise ConfigurationError(
-                f"on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not {quoted_word(on_pending)}"
-            )
+        _check_on_pending(on_pending)
         tries: Counter[str] = Counter()
         while max(tries.values(), default=0) <= IDLE:
             try:
@@ -272,6 +266,14 @@ class Opening:
 def _takes_scopes(spec: Spec, opened: Opened) -> bool:
     """Whether the run has scopes that the caller does not give it."""
     return spec.scopes is not None and not spec.scopes.issuperset(opened.runner.state.scopes)
+
+
+def _check_on_pending(on_pending: object) -> None:
+    """Raise `ConfigurationError` if this does not say what becomes of a run that keeps the thread busy."""
+    if on_pending not in get_args(OnPending):
+        raise ConfigurationError(
+            f"on_pending is 'refuse', 'supersede_failed', 'supersede' or 'ignore', not {quoted_word(on_pending)}"
+        )
 
 
 def _check_seen(head: Checkpoint, seen: Checkpoint) -> None:
