@@ -379,8 +379,9 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             fields[name] = read[place][name]
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
-    for place in changed:
-        fields["calls"] = _put_in(fields["calls"], _Rest.model_validate_json(bodies[place]).changed)
+    if changed:
+        late = [call for place in changed for call in _Rest.model_validate_json(bodies[place]).changed]
+        fields["calls"] = _put_in(fields["calls"], late)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
