@@ -292,8 +292,10 @@ def waits_under(checkpoint: Checkpoint, pending_id: str | None) -> PendingApprov
         if call.status == "pending":
             if call.pending_id == pending_id:
                 return pending_of(call, checkpoint.path, checkpoint.speaker, checkpoint.requester)
-        elif call.status != "settled" and (
-            found := next((each for each in call.waiting if each.id == pending_id), None)
+        elif (
+            call.waiting
+            and call.status != "settled"
+            and (found := next((each for each in call.waiting if each.id == pending_id), None))
         ):
             return found
     return None
