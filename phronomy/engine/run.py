@@ -60,7 +60,10 @@ class Written(NamedTuple):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+        for item in self.items:
+            if isinstance(item, Checkpoint):
+                return item
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,9 @@ def deadline(at: datetime, timeout: float | None) -> datetime | None:
     return None if timeout is None else later(at, seconds=timeout)
 
 
+_NO_OBJECT: Final = "an object with string keys is needed here"
+
+
 class _JsonField:
     """Marks a field whose value is kept as canonical JSON text."""
 
@@ -95,7 +98,10 @@ class _JsonField:
 
     def _read(self, value: Any) -> JsonText:
         """The text of a value."""
-        return self._checked(canonical(value))
+        text = canonical(value)
+        if self.object_only and text[:1] != "{":
+            raise ValueError(_NO_OBJECT)
+        return text
 
     def _read_text(self, value: Any) -> JsonText:
         """The text that stands in a JSON document, as a string."""
@@ -103,12 +109,9 @@ class _JsonField:
             raise ValueError("this field holds JSON as text, so its value must be a string")
         if not is_canonical(value) and canonical(parse(value)) != value:
             raise JsonError("the JSON text is not in canonical form")
-        return self._checked(JsonText(value))
-
-    def _checked(self, text: JsonText) -> JsonText:
-        if self.object_only and text[:1] != "{":
-            raise ValueError("an object with string keys is needed here")
-        return text
+        if self.object_only and value[:1] != "{":
+            raise ValueError(_NO_OBJECT)
+        return JsonText(value)
 
 
 Json: TypeAlias = Annotated[Any, _JsonField(object_only=False)]
@@ -169,7 +172,7 @@ _put_values, _put_fields_set, _put_extra, _put_private = (
 )
 
 
-class Record(BaseModel):
+class Record(BaseModel):  # noqa: PLW1641  # pydantic makes `__hash__` for each frozen class
     """The base of all stored values: frozen, keyword-only, strict, and valid once built."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(

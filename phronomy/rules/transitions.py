@@ -240,10 +240,11 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     # Results enter the conversation together, in the order of the calls, and only once each of them has settled. A provider refuses
     # a history in which a call has no result (law 6), and a crash between two results must not leave one. So this looks first, and
     # makes messages of the results once, and not anew each time that one of hundreds of calls settles.
-    if any(call.result is None for call in state.calls):
-        return state
     if not state.calls:
         return said_on(state)
+    for call in state.calls:
+        if call.result is None:
+            return state
     # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer nothing.
     results = [
         result_message(call.call_id, noted(call, call.result))
