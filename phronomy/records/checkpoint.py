@@ -149,7 +149,10 @@ class Checkpoint(Fields):
     @property
     def status(self) -> Status:
         """The status of the run: an end, `suspended` if requests are pending, else `running`."""
-        return self.ended or ("suspended" if self.pending else "running")
+        if self.ended is not None:
+            return self.ended
+        waits = any(call.status == "pending" or (call.status != "settled" and call.waiting) for call in self.calls)
+        return "suspended" if waits else "running"
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
@@ -297,6 +300,21 @@ def decode(text: str | bytes | bytearray) -> Checkpoint:
 _REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
     **dict.fromkeys(PendingApproval.model_fields)
 )
+
+
+def waits_under(checkpoint: Checkpoint, pending_id: str | None) -> PendingApproval | None:
+    """The request that waits under this pending id; None if none does. The other requests are not made for it."""
+    for call in checkpoint.calls:
+        if call.status == "pending":
+            if call.pending_id == pending_id:
+                return pending_of(call, checkpoint.path, checkpoint.speaker, checkpoint.requester)
+        elif (
+            call.waiting
+            and call.status != "settled"
+            and (found := next((each for each in call.waiting if each.id == pending_id), None))
+        ):
+            return found
+    return None
 
 
 def pending_of(call: Call, path: str, agent: str | None = None, requester: Principal | None = None) -> PendingApproval:

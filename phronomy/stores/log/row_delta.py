@@ -4,6 +4,7 @@ A checkpoint holds the whole conversation. If each row did, a run of n turns wou
 
 - of a list that grows (messages, decisions, handoffs) the new items,
 - of a graph's state a patch (`text_patch.py`),
+- of the calls of a turn those that changed, where most did not,
 - of any other field its new value, if it has one,
 - in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
 
@@ -71,9 +72,9 @@ class _Unchanged(Enum):
 class _Delta(Record):
     """The body of a row: fields that changed, and the tails of the lists. `cut` says where a list was not just added to.
 
-    `patch` stands for a `state` that is an object as the parent's is: see `text_patch.py`; `shown` for the state that its
-    calls were shown: see `shown_state.py`; `held` are the ids of calls whose results, with their images, are in the parent or
-    the journal.
+    `patch` stands for a `state` that is an object as the parent's is: see `text_patch.py`; `changed` for the `calls` of the
+    parent with these in place of those that have their ids; `shown` for the state that its calls were shown: see
+    `shown_state.py`; `held` are the ids of calls whose results, with their images, are in the parent or the journal.
     """
 
     # A row of a later release fails here, by name, and is not read as something else.
@@ -82,6 +83,7 @@ class _Delta(Record):
     # Text inside of text, quoted: a patch is read by the code that made it, and the parser of rows need not know what
     # is in a user's state.
     patch: str | None = Field(default=None, repr=False)
+    changed: tuple[Call, ...] = ()
     shown: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     # A screenshot that a tool returned is a megabyte. Its call stands in several rows before the turn is over, its
     # image in one of them.
@@ -130,6 +132,10 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if "calls" in fields and child.kind == "graph":
         calls, left = thinned(calls, new["state"])
         fields |= {"calls": calls, "shown": left} if left else {}
+    elif "calls" in fields and (changed := _changed(old.get("calls", ()), calls)):
+        # Fifty agents that are asked at once stop one after the other. Each of these rows would hold all fifty calls.
+        calls = fields["changed"] = changed
+        del fields["calls"]
     cut: dict[str, int] = {}
     tails: dict[str, tuple[Any, ...]] = {}
     for name in _LOGS:
@@ -148,9 +154,10 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if known and "messages" in tails:
         by_call = {call_id: (id, result) for id, (call_id, result) in known.items()}
         tails["messages"] = tuple(_as_ref(message, by_call) for message in tails["messages"])
-    if known and "calls" in fields:
+    written = "changed" if "changed" in fields else "calls"
+    if known and written in fields:
         calls, held = _without_images(calls, known)
-        fields |= {"calls": calls, "held": held} if held else {}
+        fields |= {written: calls, "held": held} if held else {}
     fields |= {**tails, **({"cut": cut} if cut else {})}
     delta = _EMPTY.evolve(**fields)
     # Not every field was validated again: they come from a record that is valid. What is set says what is written, an
@@ -178,6 +185,8 @@ def row_checkpoint(
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
     if delta.patch is not None:
         fields["state"] = _patched(parent, fields, delta.patch, columns["id"])
+    if delta.changed:
+        fields["calls"] = _with_changed(parent, fields, delta.changed, columns["id"])
     known = _known(parent, settled)
     # From the parent or the journal, by the id of the call. A reference to neither is a log that somebody has cut, and
     # fails.
@@ -228,6 +237,17 @@ def _patched(parent: Checkpoint | None, fields: Mapping[str, object], change: st
         raise CheckpointError(f"the state of checkpoint {id} cannot be put together: {error}") from None
 
 
+def _with_changed(
+    parent: Checkpoint | None, fields: Mapping[str, object], changed: Sequence[Call], id: str
+) -> tuple[Call, ...]:
+    if parent is None or "calls" in fields:
+        raise CheckpointError(f"the row of checkpoint {id} says what changed in calls that are not there")
+    try:
+        return _put_in(parent.calls, changed)
+    except ValueError as error:
+        raise CheckpointError(f"the calls of checkpoint {id} cannot be put together: {error}") from None
+
+
 # The last checkpoint of a log, without those on the way to it: what rows say is put together, and what a later row
 # replaces is not looked at. Every load and every resume begins so, and it costs what the conversation costs to read.
 
@@ -261,6 +281,7 @@ class _Said(TypedDict, total=False):
     decisions: list[Decision]
     handoffs: list[HandedOver]
     calls: list[_Unread]
+    changed: list[_Unread]
     usage: _Unread
 
 
@@ -287,7 +308,7 @@ if TYPE_CHECKING:
 else:
     _Rest = create_model("_Rest", __base__=Delta, **dict.fromkeys(_LOGS, (Any, ())))
 
-_ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
+_ONWARD: Final = frozenset(("version", "cut", "patch", "changed", "shown", "held", *_LOGS))
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
@@ -310,11 +331,12 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     logs: dict[str, list[Any]] = {name: [] for name in _LOGS}
     changes: list[str] = []  # of the state, since it was last written whole
     seen = 0  # of them, in the row that has the last word on calls
+    changed: list[int] = []  # the rows that put other calls in place of some, since they were last written whole
     nested = columns["path"] != ""
     for place, row in enumerate(said):
         # An agent that is called twice in one place has two runs one after the other at one path.
         if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
-            latest, logs, changes = {}, {name: [] for name in _LOGS}, []
+            latest, logs, changes, changed = {}, {name: [] for name in _LOGS}, [], []
         latest |= dict.fromkeys(row, place)
         if "state" in row:
             changes = []
@@ -325,7 +347,11 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
         if "calls" in row:
             # The calls were shown the state as of this row. Changes that came later must not be laid over what they
             # were shown.
-            seen = len(changes)
+            seen, changed = len(changes), []
+        if "changed" in row:
+            if "calls" in row or "calls" not in latest:
+                raise ValueError("calls are there, and what changed in them; or they are not there")
+            changed.append(place)
         if "cut" in row:
             # Cuts come before the tail of the same row, as they were made.
             for name, log in logs.items():
@@ -338,7 +364,7 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # sense of it or says which row is damaged.
     if not latest.keys() >= _REQUIRED:
         raise ValueError("what the rows go on from is missing")
-    if "held" in latest and latest["held"] == latest.get("calls"):
+    if "held" in latest and latest["held"] >= latest.get("calls", 0):
         raise ValueError("results of its calls are in other rows")
     # Mostly two or three rows hold the last word on everything: the first, the latest, and the one in which the turn
     # began. Only those are validated as a whole.
@@ -353,6 +379,9 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             fields[name] = read[place][name]
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
+    if changed:
+        late = [call for place in changed for call in _Rest.model_validate_json(bodies[place]).changed]
+        fields["calls"] = _put_in(fields["calls"], late)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
@@ -447,6 +476,22 @@ def _as_ref(message: Message, by_call: Known) -> Message | ResultRef:
 
 def _from_ref(item: T | ResultRef, known: Known) -> T | Message:
     return result_message(*_result(item.ref, known)) if isinstance(item, ResultRef) else item
+
+
+def _changed(before: Sequence[Call], after: Sequence[Call]) -> tuple[Call, ...] | None:
+    """The calls that are not as they were, where the calls are the same ones and at least half of them did not change."""
+    if len(before) != len(after) or [call.id for call in before] != [call.id for call in after]:
+        return None
+    changed = tuple(new for old, new in zip(before, after, strict=True) if new is not old and new != old)
+    return changed if 2 * len(changed) <= len(after) else None
+
+
+def _put_in(calls: Sequence[Call], changed: Sequence[Call]) -> tuple[Call, ...]:
+    """The calls, with those that changed in place of those that have their ids. Raises `ValueError` for one that is not there."""
+    by_id = {call.id: call for call in changed}
+    if not by_id.keys() <= {call.id for call in calls}:
+        raise ValueError("a call that changed is not there")
+    return tuple(by_id.get(call.id, call) for call in calls)
 
 
 def _without_images(calls: Sequence[Call], known: Known) -> tuple[tuple[Call, ...], tuple[str, ...]]:
