@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import socket
 import threading
 import time
@@ -62,7 +61,7 @@ MARGIN: Final = 0.1
 
 def new_owner() -> str:
     """A name for this worker, fresh for each claim: host, process, and random bits."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
 
 
 def now(store: Store) -> datetime:

@@ -6,7 +6,7 @@ Schema history, one sentence a version; an example of each is frozen under `test
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import not_
 from typing import Any, ClassVar, Final, Literal, Self, cast
 
@@ -143,6 +143,9 @@ class Checkpoint(Fields):
     wire_adds: ClassVar[tuple[str, ...]] = ("status", "pending")
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "salt")  # idempotency keys are made with the salt
 
+    # Beside the fields: no dump and no comparison has it, and no copy that is changed.
+    __slots__ = ("_requests",)
+
     @property
     def status(self) -> Status:
         """The status of the run: an end, `suspended` if requests are pending, else `running`."""
@@ -154,13 +157,21 @@ class Checkpoint(Fields):
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
         """The requests that wait for a human, in the order of the calls, including those of nested runs."""
-        found: list[PendingApproval] = []
+        if not self.calls:
+            return ()
+        try:
+            return _requests_of(self)
+        except AttributeError:
+            requests = tuple(self._waiting())
+            _keep_requests(self, requests)
+            return requests
+
+    def _waiting(self) -> Iterator[PendingApproval]:
         for call in self.calls:
             if call.status == "pending":
-                found.append(pending_of(call, self.path, self.speaker, self.requester))
+                yield pending_of(call, self.path, self.speaker, self.requester)
             elif call.status != "settled":
-                found.extend(call.waiting)
-        return tuple(found)
+                yield from call.waiting
 
     @property
     def speaker(self) -> str:
@@ -269,6 +280,11 @@ class Checkpoint(Fields):
         if wrong:
             raise CheckpointError(f"{wrong[0]!r} does not agree with the rest: the checkpoint was edited or damaged")
         return record
+
+
+# They are asked for a dozen times while a run waits and is resumed, and follow from the record alone: made once.
+_requests_of: Final[Callable[[Checkpoint], tuple[PendingApproval, ...]]] = vars(Checkpoint)["_requests"].__get__
+_keep_requests: Final[Callable[[Checkpoint, tuple[PendingApproval, ...]], None]] = vars(Checkpoint)["_requests"].__set__
 
 
 def encode(checkpoint: Checkpoint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, Final, TypeVar, overload
@@ -302,7 +302,7 @@ def asking(state: Checkpoint, call: Call) -> Iterator[None]:
     """
     asker = Asker(state, call)
     try:
-        with _asker(asker):
+        with _Asking(asker):
             try:
                 yield
             finally:  # over first, then what was asked: of a question in that moment, the run or who asks it knows
@@ -326,17 +326,26 @@ def asking(state: Checkpoint, call: Call) -> Iterator[None]:
 
 def nobody_asks() -> AbstractContextManager[None]:
     """A run is driven: what it calls may not ask in the name of the body that drives it. Bodies of its own ask for themselves."""
-    return _asker(None)
+    return _Asking(None)
 
 
-@contextmanager
-def _asker(asker: Asker | None) -> Iterator[None]:
-    before = _ASKER.set(asker)
-    try:
-        yield
-    finally:
+# No generator: that would take four times as long, and each drive and each body is in such a block.
+class _Asking(AbstractContextManager[None]):
+    """A block in which this asker asks, or nobody."""
+
+    __slots__ = ("_asker", "_before")
+
+    _before: Token[Asker | None]
+
+    def __init__(self, asker: Asker | None) -> None:
+        self._asker = asker
+
+    def __enter__(self) -> None:
+        self._before = _ASKER.set(self._asker)
+
+    def __exit__(self, *raised: object) -> None:
         with suppress(ValueError):  # closed by the garbage collector, in a context that knows nothing of it
-            _ASKER.reset(before)
+            _ASKER.reset(self._before)
 
 
 def question_id(state: Checkpoint, call: Call, key: str, *names: str) -> str:
