@@ -309,14 +309,26 @@ def test_the_error_for_a_row_says_what_is_wrong_with_it(body: str, why: str) -> 
 
 def test_a_first_row_without_all_that_it_needs_is_refused() -> None:
     (first,) = sample(1)[:1]
-    for name in ("agent", "branch_id", "created_at", "original_input"):
-        assert f'"{name}":' in first.body
-        body = first.body.replace(f'"{name}":', '"output":' if name == "original_input" else '"salt":', 1)
+    silent = first.body.replace('"role":"user"', '"role":"assistant"', 1)  # its first message is no input
+    for name in ("agent", "run_id", "created_at", "original_input"):
+        assert f'"{name}":' in silent
+        body = silent.replace(f'"{name}":', '"output":' if name == "original_input" else '"salt":', 1)
         with pytest.raises(CheckpointError):
             last_of([replace(first, body=body)])
-    less = first.body.replace('"original_input":', '"output":', 1)
+    less = silent.replace('"original_input":', '"output":', 1)
     with pytest.raises(CheckpointError, match="what it goes on from is missing"):
         list(rows_of([replace(first, body=less)]))
+
+
+@pytest.mark.parametrize("other", [{}, {"branch_id": "b"}, {"original_input": "more"}], ids=str)
+def test_a_first_row_says_once_what_it_would_say_twice(other: dict[str, Any]) -> None:
+    """The branch of a run has its id, and its first message is its input: only what is otherwise is in the row."""
+    said = Message(role="user", content="go")
+    fields: dict[str, Any] = {"branch_id": "run", "original_input": "go"} | other
+    first = Checkpoint(id="c", run_id="run", created_at=AT, agent=AgentRef(name="a"), messages=(said,), **fields)
+    entries = [row_entry(None, first, {}), journal_entry(CallStarted(id="1.0", attempt=1, at=AT), "")]
+    assert [name for name in fields if f'"{name}":' in entries[0].body] == [*other]
+    assert last_of(entries) == replay(entries)[-1] == first.evolve(journal=(outcome_from(entries[1].body),))
 
 
 def test_what_a_later_row_replaced_is_not_looked_at() -> None:

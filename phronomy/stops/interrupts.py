@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Final, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +21,7 @@ from phronomy.foundation.quoting import quoted_name
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
-from phronomy.records.record import digest_of
+from phronomy.records.record import digest_of, reader_of
 from phronomy.records.triggers import Trigger
 
 T = TypeVar("T")
@@ -246,9 +247,11 @@ class Expected:
 
     def __init__(self, key: str, answer: Any) -> None:
         self._key = key
+        self._adapter: TypeAdapter[Any]
+        self.schema: dict[str, Any] | None
+        made = _made_once if isinstance(answer, type) and type(answer).__hash__ is type.__hash__ else _made
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(Any if answer is None else answer)
-            self.schema: dict[str, Any] | None = None if answer is None else self._adapter.json_schema()
+            self._adapter, self.schema = made(answer)
         except PydanticUserError as error:
             raise ConfigurationError(
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"
@@ -273,6 +276,18 @@ class Expected:
                 f"the answer to question {self._key!r} (pending {id}) is refused by the type that it must have",
                 pending_id=id,
             ) from None
+
+
+def _made(answer: Any) -> tuple[TypeAdapter[Any], dict[str, Any] | None]:
+    """What reads answers of this type, and its JSON Schema; both of any JSON, if it is None."""
+    if answer is None:
+        return reader_of(Any), None
+    adapter: TypeAdapter[Any] = TypeAdapter(answer)
+    return adapter, adapter.json_schema()
+
+
+_made_once: Final = lru_cache(maxsize=64)(_made)
+"""As `_made`, for a class: the schema takes a millisecond, and a body asks again each time that it runs."""
 
 
 _ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=None)

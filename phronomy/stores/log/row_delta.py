@@ -8,8 +8,9 @@ A checkpoint holds the whole conversation. If each row did, a run of n turns wou
 - of any other field its new value, if it has one,
 - in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
 
-The first row of a run holds every field that is required, and the others that say something. A row that goes on from something
-missing cannot be read, and says so: it never gives a checkpoint with a part left out. A log in which a row was changed by hand may
+The first row of a log holds every field that is required, and the others that say something. What it says twice it says once: the
+branch that has the id of its run, the original input that is the first message. A row that goes on from something missing cannot be
+read, and says so: it never gives a checkpoint with a part left out. A log in which a row was changed by hand may
 give another checkpoint; a reader who holds the digest of the old one sees that.
 """
 
@@ -121,6 +122,8 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     # Identity first: a state or a schema that was carried over is not compared character by character.
     fields = {name: new[name] for name in _PLAIN if new[name] is not before[name] and new[name] != before[name]}
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
+    if parent is None:
+        _leave_implied(fields, new["messages"])
     # A patch only where it is shorter. A state that was replaced as a whole is written as a whole, which also gives
     # readers a place to begin from.
     if "state" in fields and old and not (change := patch(old["state"], new["state"])).startswith('{"whole":'):
@@ -198,6 +201,7 @@ def row_checkpoint(
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
         fields[name] = before + tuple(_from_ref(item, known) for item in getattr(delta, name))
     if parent is None:
+        fields = {**_implied(fields, fields["messages"]), **fields}
         if not fields.keys() >= _REQUIRED:
             raise CheckpointError(
                 f"the row of checkpoint {columns['id']} says what changed, and what it goes on from is missing"
@@ -207,6 +211,22 @@ def row_checkpoint(
         # says of trust.
         return Checkpoint.model_construct(**columns, **fields)
     return parent.evolve(**fields, **columns, journal=(), nested=())
+
+
+def _leave_implied(fields: dict[str, Any], messages: Sequence[Message]) -> None:
+    """Take out of the first row of a log what `_implied` gives back."""
+    for name, value in _implied(fields, messages).items():
+        if fields.get(name) == value:
+            del fields[name]
+
+
+def _implied(fields: Mapping[str, Any], messages: Sequence[object]) -> dict[str, Any]:
+    """What the first row of a log says without saying it: the branch is the run's own, and the run began with the first message."""
+    # Of a row that names no run nothing follows: what it goes on from is missing, and it must not look whole.
+    implied: dict[str, Any] = {"branch_id": run_id} if isinstance(run_id := fields.get("run_id"), str) else {}
+    if implied and messages and isinstance(first := messages[0], Message) and first.role == "user":
+        implied["original_input"] = first.__dict__["content"]
+    return implied
 
 
 def _filled(parent: Checkpoint | None, body: str, id: str) -> str:
@@ -332,11 +352,12 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     changes: list[str] = []  # of the state, since it was last written whole
     seen = 0  # of them, in the row that has the last word on calls
     changed: list[int] = []  # the rows that put other calls in place of some, since they were last written whole
+    begins = 0  # the first row of the run
     nested = columns["path"] != ""
     for place, row in enumerate(said):
         # An agent that is called twice in one place has two runs one after the other at one path.
         if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
-            latest, logs, changes, changed = {}, {name: [] for name in _LOGS}, [], []
+            latest, logs, changes, changed, begins = {}, {name: [] for name in _LOGS}, [], [], place
         latest |= dict.fromkeys(row, place)
         if "state" in row:
             changes = []
@@ -362,7 +383,8 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
         logs["handoffs"] += row.get("handoffs", ())
     # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which either makes
     # sense of it or says which row is damaged.
-    if not latest.keys() >= _REQUIRED:
+    implied = _implied(said[begins], said[begins].get("messages", ()))
+    if not latest.keys() | implied.keys() >= _REQUIRED:
         raise ValueError("what the rows go on from is missing")
     if "held" in latest and latest["held"] >= latest.get("calls", 0):
         raise ValueError("results of its calls are in other rows")
@@ -370,22 +392,28 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # began. Only those are validated as a whole.
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
+    fields = {**implied, **{name: tuple(log) for name, log in logs.items()}, **_fields(bodies, latest, changed)}
+    if changes:
+        fields["state"] = folded(fields.get("state", NULL), changes)
+    # A row that begins a run and names no parent has none. Any other follows the row before it.
+    if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
+        columns["parent_id"] = follows
+    return _BLANK.evolve(**columns, **fields)
+
+
+def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int]) -> dict[str, Any]:
+    """What the rows say that have the last word on a field, with the calls that changed later."""
     read: dict[int, Mapping[str, Any]] = {}
-    fields: dict[str, Any] = {name: tuple(log) for name, log in logs.items()}
+    fields: dict[str, Any] = {}
     for name, place in latest.items():
         if name not in _ONWARD:
             if place not in read:
                 read[place] = _Rest.model_validate_json(bodies[place]).__dict__
             fields[name] = read[place][name]
-    if changes:
-        fields["state"] = folded(fields.get("state", NULL), changes)
     if changed:
         late = [call for place in changed for call in _Rest.model_validate_json(bodies[place]).changed]
         fields["calls"] = _put_in(fields["calls"], late)
-    # A row that begins a run and names no parent has none. Any other follows the row before it.
-    if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
-        columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, **fields)
+    return fields
 
 
 def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Sequence[str]) -> list[str]:
