@@ -586,12 +586,12 @@ def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
     raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
 
 
-@functools.lru_cache(maxsize=256)
 def _canonical(arguments: str) -> JsonText:
     """The canonical text of what a model wrote. Raises `JsonError`."""
     return written(parse(arguments) if arguments.strip() else {})  # providers send nothing for a call without arguments
 
 
+@functools.lru_cache(maxsize=256)
 def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
     """The schema with its keys in order, and the hash of that, made once: tools may be made anew for each request."""
     text = json.dumps(plain_object(schema), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
