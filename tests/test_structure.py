@@ -346,7 +346,7 @@ RENAMED = {
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
     "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive",
+    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive", "ALetGo": "LetGo",
     "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
