@@ -29,9 +29,11 @@ from phronomy.foundation.json_text import (
     canonical,
     clean,
     object_of,
+    parse,
     plain,
     plain_object,
     pointer_part,
+    written,
 )
 from phronomy.tools.samples import samples
 
@@ -224,6 +226,7 @@ class Arguments:
 
         Raises pydantic's `ValidationError`, or `Unfit` where the text would not be read back as the same.
         """
+        refuse_dunder_keys(given)
         text = self._form.write(self._form.load(given))
         if not self._steady and self._form.write(self._form.load(text)) != text:
             raise Unfit("they change when they are written as JSON and read back")
@@ -276,9 +279,7 @@ class Form:
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
-        # Past the methods of pydantic, which look at options that nobody gives here: each call is read four times.
-        loaded: BaseModel = self._model.__pydantic_validator__.validate_json(text)
-        return loaded
+        return self._model.model_validate_json(text)
 
     def take(self, values: Mapping[str, object]) -> BaseModel:
         """The model of Python values, validated. Raises pydantic's `ValidationError`."""
@@ -488,6 +489,12 @@ def _differ(first: BaseModel, second: BaseModel) -> bool:
         return not first.__dict__ == second.__dict__  # noqa: SIM201 - a type may define one of the two only
     except Exception:
         return True
+
+
+def in_canonical_form(arguments: str) -> JsonText:
+    """The canonical text of what a model wrote; itself, if it is known to be that. Raises `JsonError`."""
+    # Providers send nothing for a call without arguments.
+    return arguments if isinstance(arguments, JsonText) else written(parse(arguments) if arguments.strip() else {})
 
 
 def refuse_dunder_keys(text: JsonText) -> None:
