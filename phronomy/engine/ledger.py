@@ -43,7 +43,8 @@ from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
-from phronomy.stores.log.log import audit_row, pending_row, trail_row
+from phronomy.stores.derived.kept_texts import Naming, note_kept
+from phronomy.stores.log.log import audit_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
@@ -138,6 +139,7 @@ class Ledger:
                 branch_id=self.branch.id,
             )
         opened: list[PendingRow] = []
+        naming = Naming(self.store)
         closed: set[str] = set()
         head = None
         if sealed is not None and sealed.path == "":
@@ -150,11 +152,11 @@ class Ledger:
                 if self.open_ids.get(item.id) == len(item.votes):
                     closed.remove(item.id)
                 else:
-                    opened.append(pending_row(item, self.branch, sealed.id, self.branch.label))
+                    opened.append(naming.request(item, self.branch, sealed.id))
         return Append(
             branch_id=self.branch.id,
             seq=self.seq,
-            entries=tuple(entries),
+            entries=tuple([each if each.checkpoint_id is None else naming.entry(each) for each in entries]),
             claim=self.claim,
             take=self.owner if self.claim is None else None,
             lease=self.store.lease,
@@ -163,7 +165,7 @@ class Ledger:
             status=status,
             opened=tuple(opened),
             closed=tuple(closed),
-            texts=self._texts() if opened else (),
+            texts=(*naming.texts, *(self._texts() if opened else ())),
             audit=audit,
             announce=announce,
         )
@@ -171,7 +173,7 @@ class Ledger:
     def _texts(self) -> tuple[str, ...]:
         """The schemas to be kept beside new requests: those that this process has not had kept already."""
         known, tenant = self.store.known_texts, self.store.tenant
-        return tuple([text for hash, text in self.shared.texts.items() if (tenant, hash) not in known])
+        return tuple([text for hash, text in self.shared.texts.items() if not known.get((tenant, hash))])
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
@@ -217,8 +219,7 @@ class Ledger:
         self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
-        if change.texts:
-            self.store.known_texts.update((self.store.tenant, hash) for hash in self.shared.texts)
+        note_kept(self.store, change)
         for pending_id in change.closed:
             self.open_ids.pop(pending_id, None)
         for row in change.opened:

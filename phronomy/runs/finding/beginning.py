@@ -24,6 +24,7 @@ from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import Naming, note_kept
 from phronomy.stores.log.log import row_entry
 from phronomy.stores.native import on_loop, reading
 from phronomy.stores.rows import Append, Behind, Branch, Claim, Occupied
@@ -228,10 +229,12 @@ def _change(
     store: Store, spec: Spec, branch: Branch, parent: Checkpoint | None, state: Checkpoint, *, left: bool
 ) -> Append:
     """The first write of a run."""
+    naming = Naming(store)
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
-        entries=(row_entry(parent, state, {}),),
+        entries=(naming.entry(row_entry(parent, state, {})),),
+        texts=tuple(naming.texts),
         take=_LEFT if left else new_owner(),
         lease=_MOMENT if left else store.lease,
         head=state.id,
@@ -244,6 +247,7 @@ def _runner(
     store: Store, spec: Spec, deps: object, branch: Branch, change: Append, state: Checkpoint, asked: float
 ) -> Runner:
     """The runner of a run whose first write is stored; `asked` is when it was begun."""
+    note_kept(store, change)
     owner = change.take or ""
     claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
     branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)

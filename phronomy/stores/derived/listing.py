@@ -22,8 +22,10 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.record import Time, reader_of
 from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
+from phronomy.stores.derived.kept_texts import alineage, pending
+from phronomy.stores.log.kept_members import Texts
 from phronomy.stores.log.log import last_of, replay, up_to
-from phronomy.stores.native import apart, on_loop
+from phronomy.stores.native import apart
 from phronomy.stores.rows import (
     ENDED,
     AuditFilter,
@@ -198,7 +200,7 @@ def pending_page(
     # One row more than asked for is read, so that the last page knows that it is the last: a `next` that leads to an
     # empty page is a promise of nothing.
     found = replace(found, after=read_cursor(after, "p", float, int), limit=one_more(limit))
-    rows = store.select_pending(found) if asks_human is None else [*_asking(store, found, asks_human)]
+    rows = pending(store, store.select_pending(found)) if asks_human is None else [*_asking(store, found, asks_human)]
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
     return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
@@ -228,7 +230,7 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
     size = BATCH if most is None else min(most, BATCH)
     found = 0
     while True:
-        rows = store.select_pending(replace(wanted, after=place, limit=size))
+        rows = pending(store, store.select_pending(replace(wanted, after=place, limit=size)))
         for row in rows:
             if _asks_human(row) == asks_human:
                 yield row
@@ -316,24 +318,24 @@ def _records(rows: Iterable[AuditRow]) -> Iterator[AuditRecord]:
 # Of one lineage
 
 
-def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+def located(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """This checkpoint, which a lineage leads to, and its branch: as it was sealed, unless it is the last. Raises `CheckpointError`."""
-    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), checkpoint_id)
+    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), kept, checkpoint_id)
 
 
-def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+def last_in(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
     # Asked of the log itself and not of an index: an index that says otherwise than the log is damage, and is named as
     # such.
-    checkpoint = last_of(lineage.entries)
+    checkpoint = last_of(lineage.entries, kept)
     if checkpoint.id == checkpoint_id:
         return lineage.branch, checkpoint
     raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
 
 
-def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
+def led_through(lineage: Lineage, kept: Texts, checkpoint_id: str) -> list[Checkpoint]:
     """The checkpoints of a lineage up to this one, oldest first."""
-    found = replay(_shown(lineage, checkpoint_id))
+    found = replay(_shown(lineage, checkpoint_id), kept)
     # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read anyway.
     ids = [checkpoint.id for checkpoint in found]
     return found[: ids.index(checkpoint_id) + 1]
@@ -355,25 +357,25 @@ async def aload(store: Store, checkpoint_id: str) -> Checkpoint:
 async def alocate(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.locate`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return located(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return located(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 async def awhole(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.whole`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return last_in(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return last_in(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 async def ahead(store: Store, branch_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.head`."""
-    lineage = await on_loop(store).lineage(branch_id=text("branch_id", branch_id))
-    return lineage.branch, last_of(lineage.entries)
+    lineage, kept = await alineage(store, branch_id=text("branch_id", branch_id))
+    return lineage.branch, last_of(lineage.entries, kept)
 
 
 async def ahistory(store: Store, checkpoint_id: str) -> list[Checkpoint]:
     """As `Store.history`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return led_through(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return led_through(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 # Of one thread, of one pending approval

@@ -29,6 +29,7 @@ from phronomy.records.checkpoint import VERSION, Checkpoint, Fields, content_of,
 from phronomy.records.decisions import Decision
 from phronomy.records.messages import Message, Settlement
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
+from phronomy.stores.log.kept_members import Texts, with_members
 from phronomy.stores.log.shown_state import MARK, filled, thinned
 from phronomy.stores.log.text_patch import folded, patch, patched
 
@@ -332,12 +333,12 @@ _ONWARD: Final = frozenset(("version", "cut", "patch", "changed", "shown", "held
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
-    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None
+    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None, kept: Texts
 ) -> Checkpoint:
     """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
 
     `journals` are the texts of the journal entries before a row, after the row before it, by its place. `columns` are those of the
-    last row; `follows` is the id of the row before it.
+    last row; `follows` is the id of the row before it. `kept` gives the texts that rows name.
     """
     # All rows as one JSON text: one call of the validator costs a fraction of one call for each row.
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
@@ -397,12 +398,12 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     for name, place in latest.items():
         if name not in _ONWARD:
             if place not in read:
-                read[place] = _Rest.model_validate_json(bodies[place]).__dict__
+                read[place] = _Rest.model_validate_json(with_members(bodies[place], kept)).__dict__
             fields[name] = read[place][name]
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
     for place in changed:
-        fields["calls"] = _put_in(fields["calls"], _Rest.model_validate_json(bodies[place]).changed)
+        fields["calls"] = _put_in(fields["calls"], _Rest.model_validate_json(with_members(bodies[place], kept)).changed)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
