@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver
@@ -19,10 +19,12 @@ from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.superfluous.calls import found
+from phronomy.graph import StateGraph, interrupt
 from phronomy.records.calls import Call, Ending, Outcome
 from phronomy.records.moves import Done, Wait
 from phronomy.rules import authorization
 from phronomy.runs import driving
+from phronomy.runs.driving import let_go
 from phronomy.runs.finding.beginning import Beginning, begin
 from phronomy.stores.log.log import journal_entry
 from phronomy.stores.log.row_delta import outcome_from
@@ -30,6 +32,12 @@ from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Orders(TypedDict, total=False):
+    """What the nodes of a graph share."""
+
+    seen: str
 
 
 class Meddling(MemoryStore):
@@ -144,7 +152,7 @@ def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: b
 
     agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[look])
     beginning = Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
-    runner = begin(agent.store, agent.spec, None, beginning)
+    runner = begin(agent.store, agent.spec, None, beginning, let_go)
     runner.watched = True
     seen: list[str] = []
 
@@ -173,6 +181,10 @@ class Noting(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.changes: list[Append] = []
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        self.changes.append(change)
+        super().create(branch, change, exclusive=exclusive)
 
     def append(self, change: Append) -> Branch:
         self.changes.append(change)
@@ -320,6 +332,72 @@ def test_what_the_gate_refuses_after_a_decision_is_not_begun_with_the_claim(
     with pytest.raises(NotAuthorized):
         driver.resume(agent, asked, approved=True)
     assert (store.kinds()[:1], paid) == ([["row"]], [])
+
+
+def looking(driver: Driver, store: Noting, **options: Any) -> tuple[Any, list[str]]:
+    """A graph of two nodes, the second of which asks, and the nodes whose bodies were entered."""
+    entered: list[str] = []
+
+    def look(_: Orders) -> dict[str, str]:
+        entered.append("look")
+        return {"seen": "an order"}
+
+    def ask(_: Orders) -> dict[str, str]:
+        entered.append("ask")
+        return {"seen": interrupt("Which?")}
+
+    graph = StateGraph(Orders, name="orders")
+    graph.add_node("look", driver.function(look), **options).add_node("ask", driver.function(ask))
+    graph.set_entry_point("look").add_edge("look", "ask").set_finish_point("ask")
+    return graph.compile(store=store), entered
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("method", "options", "kinds"),
+    [
+        ("invoke", {}, [["row", "row", "started"]]),
+        ("invoke", {"requires_approval": True}, [["row"], ["row"]]),
+        ("invoke", {"requires_approval": lambda _: False}, [["row"], ["row", "started"]]),
+        ("step", {}, [["row"]]),
+    ],
+    ids=["driven", "gated", "asks user code", "watched"],
+)
+def test_the_input_of_a_graph_and_the_intents_of_its_first_nodes_are_one_write_where_nobody_hears_of_it_first(
+    driver: Driver, method: str, options: Any, kinds: list[list[str]]
+) -> None:
+    """What code of users says, and who looks at a checkpoint, finds the input stored, and nothing begun behind it."""
+    store = Noting()
+    graph, _ = looking(driver, store, **options)
+    driver.call(graph, method, {})
+    assert store.kinds()[: len(kinds)] == kinds
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+def test_a_caller_who_leaves_in_the_first_write_of_a_graph_takes_the_intents_back(
+    driver: Driver, is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked what became of a node that was never entered (law 5); whoever resumes the run enters it."""
+    store, create = Noting(), Noting.create
+    graph, entered = looking(driver, store)
+
+    def leave(self: Noting, *args: Any, **options: Any) -> None:
+        if is_stored:
+            create(self, *args, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Noting, "create", leave)
+        with pytest.raises(KeyboardInterrupt):
+            driver.invoke(graph, {})
+    assert entered == []
+    if not is_stored:
+        assert store.branches() == []
+        return
+    (branch,) = store.branches()
+    assert (branch.owner, [each.type for each in store.head(branch.id)[1].journal]) == (None, ["started", "withdrawn"])
+    assert (driver.resume(graph, branch.head or "").status, entered) == ("suspended", ["look", "ask"])
 
 
 def test_a_call_is_looked_up_in_one_state_while_calls_beside_it_end() -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from phronomy import CheckpointNotFound, LeaseLost, MemoryStore
+from phronomy.concurrency.superfluous import Signal
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.shared import Shared
 from phronomy.records.calls import Ending
@@ -78,7 +79,7 @@ def test_whatever_runs_is_called_off_while_other_calls_begin() -> None:
             made = [[shared.signal(f"{turn}.0") for turn in range(200)]]
             begins = threading.Barrier(3)
 
-            def add(shared: Shared, begins: threading.Barrier, made: list[list[threading.Event]]) -> None:
+            def add(shared: Shared, begins: threading.Barrier, made: list[list[Signal]]) -> None:
                 begins.wait()
                 made.append([shared.signal(f"{turn}.1") for turn in range(200)])
 
@@ -89,6 +90,6 @@ def test_whatever_runs_is_called_off_while_other_calls_begin() -> None:
             shared.call_off()
             for thread in threads:
                 thread.join()
-            assert all(event.is_set() for events in made for event in events)
+            assert all(signal.is_set() for signals in made for signal in signals)
     finally:
         sys.setswitchinterval(before)

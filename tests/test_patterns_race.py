@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,14 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 def waiting(event: threading.Event) -> None:
     """Wait for what must come."""
     assert event.wait(PATIENCE), "it never came"
+
+
+def dismissed(context: ToolContext[Any]) -> None:
+    """Wait until nobody waits for the call any more."""
+    until = time.monotonic() + PATIENCE
+    while not context.cancelled:
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.001)
 
 
 class Slow:
@@ -155,14 +164,14 @@ def test_a_loser_in_the_middle_of_a_tool_is_told_and_waited_for(driver: Driver, 
     def work(ctx: ToolContext[Any]) -> str:
         """Work."""
         entered.set()
-        waiting(ctx._cancel)
+        dismissed(ctx)
         told.set()
         return "half done"
 
     async def awork(ctx: ToolContext[Any]) -> str:
         """Work."""
         entered.set()
-        await asyncio.to_thread(waiting, ctx._cancel)
+        await asyncio.to_thread(dismissed, ctx)
         told.set()
         return "half done"
 
@@ -313,14 +322,14 @@ def test_a_function_is_waited_for_unless_it_may_run_again(driver: Driver, store:
 
     def work(value: Any, ctx: ToolContext[Any]) -> str:
         entered.set()
-        waiting(let if idempotent else ctx._cancel)
+        waiting(let) if idempotent else dismissed(ctx)
         ended.set()
         return "too late"
 
     async def awork(value: Any, ctx: ToolContext[Any]) -> str:
         entered.set()
         try:
-            while not (let if idempotent else ctx._cancel).is_set():  # noqa: ASYNC110  # by another thread
+            while not (let.is_set() if idempotent else ctx.cancelled):  # noqa: ASYNC110  # by another thread
                 await asyncio.sleep(0.001)
             return "too late"
         finally:

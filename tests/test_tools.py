@@ -23,7 +23,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, computed_field
 
+from phronomy.concurrency.superfluous import Signal
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
+from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Reject, ToolIdentity
 from phronomy.tools.context import InvalidArguments, ToolContext
@@ -468,7 +470,7 @@ def test_the_context_is_handed_in_and_not_shown_to_the_model() -> None:
         where.raise_if_cancelled()
         return f"{where.idempotency_key} {where.deps['till']} {cents} {where.cancelled}"
 
-    stop = threading.Event()
+    stop = Signal()
     here = context(deps={"till": "open", "password": "hunter2"}, tool_name="pay", _cancel=stop)
     assert list(pay.parameters["properties"]) == ["cents"]
     assert pay.call(pay.bind('{"cents":5}'), here) == "key-1 open 5 False"
@@ -614,7 +616,7 @@ def test_tools_of_plain_types_share_a_model_where_all_of_it_is_the_same() -> Non
     assert described[0]["size"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
     assert described[1]["size"] == {"anyOf": [{"type": "string"}, {"type": "integer"}]}
     assert (described[0]["kind"]["enum"], described[1]["kind"]["enum"]) == (["a", "b"], ["b", "a"])
-    assert [tool(each)._arguments.read({}) for each in (zero, minus_zero)] == ['{"at":0.0}', '{"at":-0.0}']
+    assert [tool(each)._arguments.read(canonical({})) for each in (zero, minus_zero)] == ['{"at":0.0}', '{"at":-0.0}']
     for name in ("one", "other"):  # what is refused is refused each time, by the name of its tool
         with pytest.raises(ToolDefinitionError, match=f"tool {name}: parameter 'kind'"):
             tool(name=name)(wrong)

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from side import Desk, Measured, Side
 from work import ANSWER, ASK, SYSTEM, Script, look_up, model_name, refund
 
-from phronomy import Agent, Limits, Message, ModelReply, ModelRequest, SQLiteStore, ToolCall, Usage, tool
+from phronomy import Agent, Approve, Limits, Message, ModelReply, ModelRequest, SQLiteStore, ToolCall, Usage, tool
 
 
 class ScriptModel:
@@ -57,6 +57,23 @@ class Calling(ScriptModel):
         """The reply with all calls."""
         calls = tuple(ToolCall(id=f"call_{n}", name="clerk", arguments=f'{{"input": "{n}"}}') for n in range(self.runs))
         message = Message(role="assistant", content="I ask others.", tool_calls=calls)
+        return ModelReply(message=message, usage=Usage(requests=1, input_tokens=100, output_tokens=20))
+
+
+class Asking(ScriptModel):
+    """Asks for so many refunds in one reply, and then answers."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__(Script(0))
+        self.calls = calls
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """The reply with all calls, or the answer."""
+        if any(message.role == "tool" for message in request.messages):
+            return super().complete(request)
+        arguments = '{"order_id": 1042, "amount": 49.9}'
+        calls = tuple(ToolCall(id=f"call_{n}", name="refund", arguments=arguments) for n in range(self.calls))
+        message = Message(role="assistant", content="I refund them all.", tool_calls=calls)
         return ModelReply(message=message, usage=Usage(requests=1, input_tokens=100, output_tokens=20))
 
 
@@ -237,6 +254,20 @@ class Ours(Side):
         yield
         assert len(found.checkpoint.pending) == runs
         store.close()
+        return None
+
+    def approvals(self, calls: int) -> Measured:
+        """A reply with so many gated calls, the approval of all of them, and the answer."""
+        desk = AgentDesk(self.folder / f"approvals-{next(self.numbers)}.db", Asking(calls))
+        desk.model.script.turn = 1
+        yield
+        found = desk.agent.invoke(ASK)
+        assert len(found.checkpoint.pending) == calls
+        decisions = {item.id: Approve() for item in found.checkpoint.pending}
+        said = str(desk.agent.resume(found.checkpoint, decisions=decisions).output)
+        yield
+        desk.close()
+        assert said == ANSWER
         return None
 
     def beside(self, runs: int) -> Measured:

@@ -75,5 +75,6 @@ CURVES: Final = [
     Curve("messages", "to a stop, in a thread of so many messages", "in_thread", "messages", (10, 1_000, 2_000, 4_000), "linear"),
     Curve("calls", "a run of so many calls, to its stop", "calls", "calls", (10, 50, 200, 500), "linear"),
     Curve("nested", "so many nested runs, to the stop of all", "nested", "runs", (1, 10, 50, 200), "linear"),
+    Curve("approvals", "a reply with so many gated calls, approved at once", "approvals", "calls", (10, 50, 200, 500), "linear"),
     Curve("waiting", "a cycle beside so many waiting runs", "beside", "runs", (100, 1_000, 10_000, 50_000), "flat"),
 ]  # fmt: skip

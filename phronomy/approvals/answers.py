@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
-from phronomy.foundation.json_text import JsonValue, clean
+from phronomy.foundation.json_text import JsonDict, JsonValue, clean
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import Answer, Approve, DecisionKind, PendingApproval, Permitted, Reject, Respond, Skip
 from phronomy.records.principals import Principal
@@ -139,10 +139,19 @@ def check_reply(item: PendingApproval, answer: Answer) -> None:
         )
 
 
+_PLAIN: Final[Mapping[type[object], JsonDict]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    str: {"type": "string"},
+}
+"""Types whose schema says nothing else than the type."""
+
+
 def misfit_of(item: PendingApproval, value: JsonValue) -> str | None:
     """Where a value does not fit the type that the body asked for; None if it fits, or if any value will do."""
     schema = item.args.get("answer")
-    if schema is None:
+    # Most questions are of these types, and the answers fit: a validator for each takes 0.15 ms, and the first loads jsonschema.
+    if schema is None or any(type(value) is kind and schema == plain for kind, plain in _PLAIN.items()):
         return None
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
 

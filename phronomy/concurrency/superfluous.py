@@ -10,12 +10,29 @@ import threading
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from phronomy.concurrency.leaving import Leave
 
 UNNEEDED: Final = "It was not needed any more: "
 """How the result of a call begins that others have made superfluous."""
+
+
+class Signal:
+    """Whether nobody waits for the result of one call any more. It is asked by a body that runs, and waits for nothing itself."""
+
+    __slots__ = ("_path", "_said", "_wanted")
+
+    def __init__(self, wanted: Wanted | None = None, path: str = "") -> None:
+        self._wanted, self._path = wanted, path
+        self._said = wanted is not None and wanted.why_not(path) is not None
+
+    def set(self) -> None:
+        """Nobody waits for it any more."""
+        self._said = True
+
+    def is_set(self) -> bool:
+        """Whether it was set, or all of the run was called off, or the call dismissed."""
+        return self._said or (self._wanted is not None and self._wanted.is_dismissed(self._path))
 
 
 class Wanted:
@@ -26,7 +43,7 @@ class Wanted:
         self._over: dict[str, str] = {}
         self._busy: dict[str, set[str]] = {}
         self._leaves: dict[str, Leave] = {}
-        self._signals: WeakKeyDictionary[threading.Event, str] = WeakKeyDictionary()
+        self._dismissed: tuple[str, ...] = ()
 
     @property
     def asked(self) -> bool:
@@ -96,13 +113,14 @@ class Wanted:
         """The signal that the call at a path is left; None if it never is."""
         return self._leaves.get(path)
 
-    def hear(self, event: threading.Event, path: str) -> None:
-        """Have the event set when the call at a path is dismissed."""
+    def is_dismissed(self, path: str) -> bool:
+        """Whether the call at a path was dismissed, or one around it, or all of them."""
+        return any(_is_inside(path, over) for over in self._dismissed)
+
+    def dismiss_all(self) -> None:
+        """Say that none of the calls is wanted any more, though nobody leaves them."""
         with self._lock:
-            self._signals[event] = path
-            dismissed = self._why_not(path) is not None
-        if dismissed:
-            event.set()
+            self._dismissed = (*self._dismissed, "")
 
     def note(self, path: str, why: str) -> None:
         """Take note that what is inside the call at a path is not wanted any more, though nobody leaves it."""
@@ -115,14 +133,12 @@ class Wanted:
             if path in self._over:
                 return
             self._over[path] = why
-            told = [event for event, place in self._signals.items() if _is_inside(place, path)]
+            self._dismissed = (*self._dismissed, path)
             leave = None if self._is_busy(path) else self._leaves.get(path)
-        for event in told:
-            event.set()
         if leave is not None:
             leave.now()
 
 
 def _is_inside(path: str, of: str) -> bool:
     """Whether a call is the one at this path, or inside it."""
-    return f"{path}/".startswith(f"{of}/")
+    return not of or f"{path}/".startswith(f"{of}/")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
-from dataclasses import replace
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Overran, Patience
@@ -39,14 +38,15 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     # Made anew each time, from the input of the run (law 11). What they said when the run began is not in the record: it may have
     # been of another day, or of a function that has been mended since.
     system = conversation_of(runner.spec).instructions.render(runner.state.input, instructions_context(runner))
-    model, request = request_of(runner, system)
+    rendered = clock.monotonic()
+    model, request = request_of(runner, system, rendered)
     reply: object = None
     # Whoever watches is told before the wait, which may be a minute of nothing.
     yield Asking(path=runner.state.path, model=model.name)
     # After the yield: the time that whoever watches took is not the time of the model (law 13).
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
-    request = replace(request, patience=patience_of(runner, started))
+    request.patience.extend(started - rendered)
     runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
@@ -81,12 +81,13 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
 async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
     """As `ask_model`."""
     system = await conversation_of(runner.spec).instructions.arender(runner.state.input, instructions_context(runner))
-    model, request = request_of(runner, system)
+    rendered = clock.monotonic()
+    model, request = request_of(runner, system, rendered)
     reply: object = None
     yield Asking(path=runner.state.path, model=model.name)
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
-    request = replace(request, patience=patience_of(runner, started))
+    request.patience.extend(started - rendered)
     runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
@@ -158,8 +159,8 @@ def instructions_context(runner: Runner) -> InstructionsContext[object]:
     )
 
 
-def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]:
-    """The model, and what it is asked."""
+def request_of(runner: Runner, system: str | None, at: float) -> tuple[Model, ModelRequest]:
+    """The model, and what it is asked, if it is asked at this time."""
     conversation, output = conversation_of(runner.spec), runner.spec.output
     settings = conversation.settings
     if output is not None and conversation.output_mode == "schema":
@@ -168,12 +169,20 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
         system = "\n\n".join(part for part in (system, output.paragraph()) if part)
     # The limit of seconds bounds the request too. It is not a signal that cuts it off: the client then closes its connection by
     # itself, and can say so.
-    if (left := seconds_left(runner)) is not None:
+    left = seconds_left(runner)
+    if left is not None:
         settings = settings.evolve(timeout=min(settings.timeout or left, left))
     # The system text is no message of the record (law 11), and what a memory leaves out is left out for this request alone: the
     # record keeps all.
     messages = shown(conversation.memory, runner.state, conversation_of(runner.home).seen(runner.state))
-    request = ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
+    request = ModelRequest(
+        system=system,
+        messages=messages,
+        tools=runner.definitions,
+        settings=settings,
+        # It is waited for until a limit is reached, or the run is over.
+        patience=Patience(runner.shared.over, math.inf if left is None else at + left),
+    )
     return conversation.model, request
 
 
@@ -187,12 +196,6 @@ def conversation_of(spec: Spec) -> Conversation:
 def keeps_time(model: Model) -> bool:
     """Whether a model itself holds its timeout and the patience of a request: it is asked as it is, in the caller's thread."""
     return getattr(model, "keeps_time", False) is True
-
-
-def patience_of(runner: Runner, started: float) -> Patience:
-    """How long the model is waited for: until a limit is reached, or the run is over."""
-    left = seconds_left(runner)
-    return Patience(runner.shared.over, math.inf if left is None else started + left)
 
 
 def prepare_model(runner: Runner) -> None:

@@ -16,12 +16,13 @@ from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.leaving import Left
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.engine.judging.due import awaits_world, expiry, lapsed
+from phronomy.engine.judging.judge import judge
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
 from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.errors import NotAuthorized, RunFailed
 from phronomy.models.base import DELTAS
-from phronomy.records.calls import Outcome
-from phronomy.records.moves import Done, Move, Run, Wait
+from phronomy.records.calls import Judged, Outcome
+from phronomy.records.moves import Done, Judge, Move, Run, Wait
 from phronomy.stores.native import in_store
 
 PASSING = (Asking, Piece, Heard, *DELTAS)
@@ -164,8 +165,7 @@ def begin(runner: Runner) -> Sequence[Outcome]:
 
     None are, where somebody is to hear of the claim, or of a decision in it, before a call begins.
     """
-    spec = runner.spec
-    if runner.watched or runner.breakpoints is not None or spec.hooks or spec.announcements:
+    if not _begins_unheard(runner):
         return ()
     move, _ = next_move(runner)
     if not isinstance(move, Run) or not move.calls:
@@ -176,6 +176,29 @@ def begin(runner: Runner) -> Sequence[Outcome]:
         return ()
     runner.begun = move
     return intents
+
+
+def _begins_unheard(runner: Runner) -> bool:
+    """Whether nobody is to hear of what is stored before a call begins."""
+    spec = runner.spec
+    return not (runner.watched or runner.breakpoints is not None or spec.hooks or spec.announcements)
+
+
+def begin_anew(runner: Runner) -> Sequence[Outcome]:
+    """As `begin`, for a run of which nothing is stored yet: they are stored with its input.
+
+    None are, for an agent, whose model is asked first, and where user code has a say in it, or somebody is to be asked.
+    """
+    if runner.home.flow is None or not _begins_unheard(runner):
+        return ()
+    move, _ = next_move(runner)
+    if not isinstance(move, Judge) or reaches_out(runner, move):
+        return ()
+    outcomes = [*judge(runner, move.calls)]
+    if not all(isinstance(each, Judged) and {one.verdict for one in each.judgements} == {"run"} for each in outcomes):
+        return ()
+    runner.record_all(outcomes)
+    return begin(runner)
 
 
 def next_move(runner: Runner) -> tuple[Move, bool]:

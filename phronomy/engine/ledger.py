@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import socket
 import threading
 import time
@@ -63,7 +62,7 @@ MARGIN: Final = 0.1
 
 def new_owner() -> str:
     """A name for this worker, fresh for each claim: host, process, and random bits."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
 
 
 def now(store: Store) -> datetime:
@@ -74,14 +73,12 @@ def now(store: Store) -> datetime:
 class Ledger:
     """The claim on a branch, and the log as far as this worker has seen it. The first write takes the claim."""
 
-    def __init__(
-        self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None, asked: float = 0.0
-    ) -> None:
+    def __init__(self, store: Store, branch: Branch, head: Checkpoint) -> None:
         self.store = store
         self.branch = branch
         self.shared: Shared = Shared(head)
         self.claim: Claim | None = None
-        self.owner: str = claim.owner if claim is not None else new_owner()
+        self.owner: str = new_owner()
         self.seq: int = branch.seq
         self.inbox: list[Outcome] = []  # what others wrote since, for the root to fold in
         # Each with the number of its votes: what is listed is written anew with a vote.
@@ -90,21 +87,17 @@ class Ledger:
         self.left: bool = False  # whether a decision of somebody else was left for this worker to carry out
         self.owes: bool = False  # whether this worker alone knows that
         # Whether the worker before it was lost: nobody was told what became of the run, but whoever carries it on.
-        self.found_lost: bool = (
-            claim is None and branch.status == "running" and (branch.owner is not None or bool(head.journal))
-        )
+        self.found_lost: bool = branch.status == "running" and (branch.owner is not None or bool(head.journal))
         self._told: set[str | None] = {decision.pending_id for decision in head.decisions}  # None: the run's end
         for outcome in head.journal:
             self.left_here(outcome)
         self._gone = False
         # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's. The second is there
         # for the worker whose machine was asleep or whose process was frozen while other machines went on.
-        self._holds_until = asked + store.lease
+        self._holds_until = 0.0
         self._lease_until = math.inf
         self._bell: Callable[[], object] | None = None
         self._lock = threading.Lock()
-        if claim is not None:
-            self._hold(claim)
 
     def checkpoint_id(self, path: str, step: int) -> str:
         """The id of the checkpoint that this worker seals at that step: no other worker makes it, and it asks for no random bits."""
@@ -231,6 +224,13 @@ class Ledger:
         # now.
         if change.release:
             self.drop()
+
+    def began(self, change: Append, asked: float) -> None:
+        """Take note that the first write of a run is stored, which takes the claim; `asked` is when it was begun."""
+        self.seq = change.seq + len(change.entries)
+        note_kept(self.store, change)
+        self._holds_until = asked + self.store.lease
+        self._hold(Claim(branch_id=self.branch.id, run_id=self.branch.run_id, owner=self.owner, fence=1))
 
     def write(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
         """Store what `make` gives, and call `stored` before anybody writes again.

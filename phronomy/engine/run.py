@@ -60,7 +60,10 @@ class Written(NamedTuple):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+        for item in self.items:
+            if isinstance(item, Checkpoint):
+                return item
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +313,11 @@ class Runner:
         self.unsaved.append(outcome)
         # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that
         # shows how all calls stand.
-        journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
-        fails = "failed" in {call.status for call in self.state.calls}  # the error is to show how all calls stand
-        if not journaled or fails or (turn_open and not self.state.calls):
+        if (
+            not isinstance(outcome, (CallStarted, CallSettled, CallFailed))
+            or (turn_open and not self.state.calls)
+            or "failed" in [call.status for call in self.state.calls]
+        ):
             self.dirty = True
         flow = self.home.flow
         for id, why in flow.over(self.state).items() if flow is not None else ():

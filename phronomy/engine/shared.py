@@ -6,8 +6,8 @@ to this process alone. After a crash the next worker reads from the log what of 
 who looks on and who waits was of the process that is gone.
 
 Several threads read and write this at the same time, where calls of one reply run side by side. Most attributes are set as a whole, or
-are dicts of which single items are put and taken, or which are copied in one step before they are gone through. The events of those
-who wait, and the time by which to leave, are changed in several steps, so they have a lock.
+are dicts of which single items are put and taken, or which are copied in one step before they are gone through. The time by which
+to leave is changed in several steps, so it has a lock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol
-from weakref import WeakSet
 
 from phronomy.concurrency.leaving import Leave
 from phronomy.concurrency.pieces import Inner
-from phronomy.concurrency.superfluous import Wanted
+from phronomy.concurrency.superfluous import Signal, Wanted
 from phronomy.models.base import Model, ModelReply, ModelRequest
 from phronomy.records.calls import CallResult, Decided, Ending, Halted, Outcome
 from phronomy.records.checkpoint import Checkpoint
@@ -83,8 +82,6 @@ class Shared:
         self.over: Leave = Leave()
         self._lock = threading.RLock()
         self._leave_by = math.inf
-        self._signals: WeakSet[threading.Event] = WeakSet()
-        self._called_off = False
 
         # Who looks on: breakpoints of the call that drives the run, hooks around each body and at each exchange with a model, and the
         # stream, which takes what happens inside in the order of the log.
@@ -129,25 +126,14 @@ class Shared:
         self.ended_by = decision
         self.over.now()
 
-    def signal(self, path: str) -> threading.Event:
-        """A new event for the call at a path, set when nobody waits for its result any more."""
-        event = threading.Event()
-        with self._lock:
-            self._signals.add(event)
-        self.wanted.hear(event, path)
-        if self._called_off:  # it was said before this event was there to be told
-            event.set()
-        return event
+    def signal(self, path: str) -> Signal:
+        """The signal for the call at a path, set when nobody waits for its result any more."""
+        return Signal(self.wanted, path)
 
     def call_off(self) -> None:
         """Tell whatever runs that nobody waits for it: the run was ended."""
-        self._called_off = True  # first: an event that is made meanwhile is either in the list below, or sees this
+        self.wanted.dismiss_all()
         self.over.now()
-        # To go through a set to which a thread beside this one adds would raise, and leave the others untold.
-        with self._lock:
-            events = list(self._signals)
-        for event in events:
-            event.set()
 
     def lose(self) -> None:
         """Tell whatever runs that this worker has the run no longer. A stop of it is for the next worker to keep."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from typing import Final
 
 from phronomy.errors import ConfigurationError
@@ -14,7 +14,7 @@ LONGEST: Final = 1_500
 
 def new_id(kind: str) -> str:
     """A new id: the kind, and 96 random bits."""
-    return f"{kind}_{secrets.token_hex(12)}"
+    return f"{kind}_{os.urandom(12).hex()}"
 
 
 def is_findable(text: str) -> bool:

@@ -66,10 +66,17 @@ def canonical(value: object) -> JsonText:
     if isinstance(value, JsonText):
         return value
     if type(value) is str:
-        text = encode_basestring(value)
-    else:
-        _check(value)
-        text = _encoded(value)
+        return _kept(encode_basestring(value))
+    _check(value)
+    return _kept(_encoded(value))
+
+
+def written(value: JsonValue) -> JsonText:
+    """As `canonical`, for a value that `parse` gave: it was looked at there. Raises `JsonError` for excess size."""
+    return _kept(_encoded(value))
+
+
+def _kept(text: str) -> JsonText:
     if not text.isascii():
         text = clean(text)
     if len(text) > MAX_BYTES:

@@ -41,6 +41,8 @@ def begun_with(state: Checkpoint) -> JsonDict:
 
     In a checkpoint that a bearer brings, they may be anything.
     """
+    if '"guardrails"' not in state.agent.json_text("fingerprint"):
+        return {}
     facts = object_of(state.agent.fingerprint)
     if state.handoffs and state.speaker != state.agent.name:
         facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))

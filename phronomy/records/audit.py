@@ -9,6 +9,7 @@ from pydantic import Field
 
 from phronomy.records.calls import Decided, Ending, Judged, Voted
 from phronomy.records.chain import decision_on
+from phronomy.records.checkpoint import waits_under
 from phronomy.records.decisions import AuditKind, Decision, DecisionKind, PendingApproval, Why
 from phronomy.records.principals import Principal, Recorded
 from phronomy.records.record import Record, Text, Time, digest_of
@@ -202,9 +203,8 @@ def _about(state: "Checkpoint", pending_id: str) -> dict[str, Any]:
 
 def _request(state: "Checkpoint", pending_id: str) -> tuple[str | None, Why | None, str | None]:
     """The tool, the reason and the agent of what waits, or waited, under this id; nothing is known of one that is not there."""
-    for item in state.pending:
-        if item.id == pending_id:
-            return item.tool_name, item.why, item.agent
+    if (item := waits_under(state, pending_id)) is not None:
+        return item.tool_name, item.why, item.agent
     for call in state.calls:
         if call.tool is not None and call.pending_id == pending_id:
             return call.tool.name, call.why, state.speaker

@@ -6,7 +6,7 @@ Schema history, one sentence a version; an example of each is frozen under `test
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import not_
 from typing import Any, ClassVar, Final, Literal, Self, cast
 
@@ -143,21 +143,35 @@ class Checkpoint(Fields):
     wire_adds: ClassVar[tuple[str, ...]] = ("status", "pending")
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "salt")  # idempotency keys are made with the salt
 
+    # Beside the fields: no dump and no comparison has it, and no copy that is changed.
+    __slots__ = ("_requests",)
+
     @property
     def status(self) -> Status:
         """The status of the run: an end, `suspended` if requests are pending, else `running`."""
-        return self.ended or ("suspended" if self.pending else "running")
+        if self.ended is not None:
+            return self.ended
+        waits = any(call.status == "pending" or (call.status != "settled" and call.waiting) for call in self.calls)
+        return "suspended" if waits else "running"
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
         """The requests that wait for a human, in the order of the calls, including those of nested runs."""
-        found: list[PendingApproval] = []
+        if not self.calls:
+            return ()
+        try:
+            return _requests_of(self)
+        except AttributeError:
+            requests = tuple(self._waiting())
+            _keep_requests(self, requests)
+            return requests
+
+    def _waiting(self) -> Iterator[PendingApproval]:
         for call in self.calls:
             if call.status == "pending":
-                found.append(pending_of(call, self.path, self.speaker, self.requester))
+                yield pending_of(call, self.path, self.speaker, self.requester)
             elif call.status != "settled":
-                found.extend(call.waiting)
-        return tuple(found)
+                yield from call.waiting
 
     @property
     def speaker(self) -> str:
@@ -268,6 +282,11 @@ class Checkpoint(Fields):
         return record
 
 
+# They are asked for a dozen times while a run waits and is resumed, and follow from the record alone: made once.
+_requests_of: Final[Callable[[Checkpoint], tuple[PendingApproval, ...]]] = vars(Checkpoint)["_requests"].__get__
+_keep_requests: Final[Callable[[Checkpoint, tuple[PendingApproval, ...]], None]] = vars(Checkpoint)["_requests"].__set__
+
+
 def encode(checkpoint: Checkpoint) -> str:
     """The text of a checkpoint, to keep anywhere."""
     return checkpoint.model_dump_json()
@@ -281,6 +300,21 @@ def decode(text: str | bytes | bytearray) -> Checkpoint:
 _REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
     **dict.fromkeys(PendingApproval.model_fields)
 )
+
+
+def waits_under(checkpoint: Checkpoint, pending_id: str | None) -> PendingApproval | None:
+    """The request that waits under this pending id; None if none does. The other requests are not made for it."""
+    for call in checkpoint.calls:
+        if call.status == "pending":
+            if call.pending_id == pending_id:
+                return pending_of(call, checkpoint.path, checkpoint.speaker, checkpoint.requester)
+        elif (
+            call.waiting
+            and call.status != "settled"
+            and (found := next((each for each in call.waiting if each.id == pending_id), None))
+        ):
+            return found
+    return None
 
 
 def pending_of(call: Call, path: str, agent: str | None = None, requester: Principal | None = None) -> PendingApproval:

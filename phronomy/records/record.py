@@ -75,6 +75,9 @@ def deadline(at: datetime, timeout: float | None) -> datetime | None:
     return None if timeout is None else later(at, seconds=timeout)
 
 
+_NO_OBJECT: Final = "an object with string keys is needed here"
+
+
 class _JsonField:
     """Marks a field whose value is kept as canonical JSON text."""
 
@@ -95,7 +98,10 @@ class _JsonField:
 
     def _read(self, value: Any) -> JsonText:
         """The text of a value."""
-        return self._checked(canonical(value))
+        text = canonical(value)
+        if self.object_only and text[:1] != "{":
+            raise ValueError(_NO_OBJECT)
+        return text
 
     def _read_text(self, value: Any) -> JsonText:
         """The text that stands in a JSON document, as a string."""
@@ -103,12 +109,9 @@ class _JsonField:
             raise ValueError("this field holds JSON as text, so its value must be a string")
         if not is_canonical(value) and canonical(parse(value)) != value:
             raise JsonError("the JSON text is not in canonical form")
-        return self._checked(JsonText(value))
-
-    def _checked(self, text: JsonText) -> JsonText:
-        if self.object_only and text[:1] != "{":
-            raise ValueError("an object with string keys is needed here")
-        return text
+        if self.object_only and value[:1] != "{":
+            raise ValueError(_NO_OBJECT)
+        return JsonText(value)
 
 
 Json: TypeAlias = Annotated[Any, _JsonField(object_only=False)]
@@ -162,10 +165,14 @@ class _Plain:
         raise AttributeError(f"{type(record).__name__} is frozen: make a new record instead of setting {self.name!r}")
 
 
-_put = object.__setattr__
+# Each record is made past `__setattr__`, which refuses. Bound once, since `evolve` runs some fifty times in a short run.
+_put_values, _put_fields_set, _put_extra, _put_private = (
+    vars(BaseModel)[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
-class Record(BaseModel):
+class Record(BaseModel):  # noqa: PLW1641  # pydantic makes `__hash__` for each frozen class
     """The base of all stored values: frozen, keyword-only, strict, and valid once built."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -240,11 +247,19 @@ class Record(BaseModel):
         As with `model_copy`, the values are not checked, so pass valid ones.
         """
         new = object.__new__(type(self))
-        _put(new, "__dict__", {**self.__dict__, **changes})
-        _put(new, "__pydantic_fields_set__", self._fields_set)
-        _put(new, "__pydantic_extra__", None)
-        _put(new, "__pydantic_private__", None)
+        _put_values(new, {**self.__dict__, **changes})
+        _put_fields_set(new, self._fields_set)
+        _put_extra(new, None)
+        _put_private(new, None)
         return new
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other is a record of the same class with the same values."""
+        # Without pydantic's look at what a record never has. A dump that leaves out defaults compares each with its default, which
+        # most of them are.
+        if type(self) is not type(other):
+            return NotImplemented
+        return self is other or self.__dict__ == other.__dict__
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Like pydantic's method, but Ctrl-C during the dump raises `KeyboardInterrupt`."""
@@ -257,7 +272,7 @@ class Record(BaseModel):
     def model_dump_json(self, **options: Any) -> str:
         """Like pydantic's method, but Ctrl-C during the dump raises `KeyboardInterrupt`."""
         try:
-            return super().model_dump_json(**options)
+            return self.__pydantic_serializer__.to_json(self, **options).decode()
         except PydanticSerializationError as error:
             leave_if_told(error)
             raise

@@ -9,7 +9,7 @@ is in `table.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, assert_never, cast
+from typing import Final, Protocol, assert_never, cast
 
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import canonical
@@ -115,32 +115,32 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
 
 def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
-    # One pass over the calls: this is asked after every outcome, and a wave of a graph may hold hundreds of them.
-    calls: dict[CallStatus, list[Call]] = {}
-    paused = False
-    for call in state.calls:
-        calls.setdefault(call.status, []).append(call)
-        paused = paused or call.is_pause
-    started = tuple(calls.get("started", ()))
+    # This is asked after every outcome, and a reply or a wave of a graph may hold hundreds of calls: first which there are, then these.
+    statuses = [call.status for call in state.calls]
+
+    def calls(status: CallStatus) -> tuple[Call, ...]:
+        return tuple([call for call in state.calls if call.status == status]) if status in statuses else ()
+
+    started = calls("started")
     # Somebody refused, and ended the run by it. What runs already is waited for, so that its result is on record; only then is the
     # end.
     if state.rejecting and not started:
         return Finish(status="rejected")
-    if paused:  # nothing begins, not even a judgement
+    if any(call.is_pause for call in calls("pending")):  # nothing begins, not even a judgement
         return Wait(pending=state.pending, running=started)
     # All are judged before any handler is asked, and all handlers before any call runs. So a human sees every request of a reply at
     # once, and nothing has run that a policy or a handler ended the run to prevent.
-    if new := calls.get("new"):
-        return Judge(calls=tuple(new))
-    if asking := [*calls.get("answered", ()), *calls.get("asking", ())]:
-        return Consult(calls=tuple(asking))
-    if (ready := calls.get("ready")) and (free := spec.max_parallel - len(started)) > 0:
-        return Run(calls=tuple(ready[:free]))
+    if new := calls("new"):
+        return Judge(calls=new)
+    if asking := (*calls("answered"), *calls("asking")):
+        return Consult(calls=asking)
+    if "ready" in statuses and (free := spec.max_parallel - len(started)) > 0:
+        return Run(calls=calls("ready")[:free])
     waiting = state.pending
     # A call that failed stops the run with an error only when nothing else can go on. As long as a human has something to decide,
     # the run waits instead: an error would tell the caller that nobody needs to do anything.
-    if (failed := calls.get("failed")) and not started and not waiting:
-        return Stop(calls=tuple(failed))
+    if (failed := calls("failed")) and not started and not waiting:
+        return Stop(calls=failed)
     return Wait(pending=waiting, running=started)
 
 
@@ -240,10 +240,12 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     # Results enter the conversation together, in the order of the calls, and only once each of them has settled. A provider refuses
     # a history in which a call has no result (law 6), and a crash between two results must not leave one. So this looks first, and
     # makes messages of the results once, and not anew each time that one of hundreds of calls settles.
-    if any(call.result is None for call in state.calls):
-        return state
     if not state.calls:
         return said_on(state)
+    if state.calls[-1].result is None or any(
+        call.result is None for call in state.calls
+    ):  # the last one is mostly the last to settle
+        return state
     # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer nothing.
     results = [
         result_message(call.call_id, noted(call, call.result))
@@ -281,6 +283,10 @@ def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
     return Finish(status="completed", output=state.messages[-1].text)
 
 
+_NEW: Final = Call.model_construct(id="", call_id="", name="")
+"""A call as it begins. What is put into it are values of a valid message: to check its thirty fields took three times as long."""
+
+
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
     said = Conversation.of(state.messages)
@@ -288,7 +294,7 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     # nor by the results that follow. The id of the provider is kept beside ours.
     message = with_unique_ids(outcome.message, said.call_ids, turn)
     calls = [
-        Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
+        _NEW.evolve(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
         for index, call in enumerate(message.tool_calls)
     ]
     update = {
@@ -572,7 +578,7 @@ def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
     """The call that waits under this pending id, itself or a run nested in it."""
     for call in state.calls:
         waits = call.status in ("asking", "pending", "answered") and call.pending_id == pending_id
-        if waits or (call.status != "settled" and any(item.id == pending_id for item in call.waiting)):
+        if waits or (call.waiting and call.status != "settled" and pending_id in [item.id for item in call.waiting]):
             return _call(state, call.id, outcome)
     raise IllegalOutcome(phase(state), type(outcome).__name__, f"nothing waits under {pending_id}")
 

@@ -31,7 +31,7 @@ from phronomy.records.moves import Wait
 from phronomy.records.result import Result
 from phronomy.rules.added_messages import closed
 from phronomy.rules.triggers import in_order
-from phronomy.runs.driving import aclaim, claim, driven
+from phronomy.runs.driving import aclaim, alet_go, claim, driven, let_go
 from phronomy.runs.finding import decisions, lookup, results
 from phronomy.runs.finding.beginning import IDLE, Beginning, abegin, begin, contradiction
 from phronomy.runs.finding.decisions import Choice
@@ -86,7 +86,9 @@ class Opening:
         tries: Counter[str] = Counter()
         while max(tries.values(), default=0) <= IDLE:
             try:
-                return begin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
+                return begin(
+                    self.store, spec, deps, beginning, partial(let_go, leaves=True), afresh=on_pending == "ignore"
+                )
             except Occupied as occupied:
                 tries[occupied.branch.id] += 1
                 self._make_room(spec, deps, occupied.branch, on_pending)
@@ -98,7 +100,9 @@ class Opening:
         tries: Counter[str] = Counter()
         while max(tries.values(), default=0) <= IDLE:
             try:
-                return await abegin(self.store, spec, deps, beginning, afresh=on_pending == "ignore")
+                return await abegin(
+                    self.store, spec, deps, beginning, partial(alet_go, leaves=True), afresh=on_pending == "ignore"
+                )
             except Occupied as occupied:
                 tries[occupied.branch.id] += 1
                 await in_store(self.store, self._make_room, spec, deps, occupied.branch, on_pending)

@@ -109,6 +109,7 @@ class Runs(Deciding[Deps, Output]):
             metadata=metadata,
             label=label,
             requester=requester,
+            at_once=True,
         )
         runner = self._begin(spec, deps, beginning, on_pending)
         # These lines are in each method that runs tools, and not in one function: a frame less between the caller and what a tool
@@ -140,6 +141,7 @@ class Runs(Deciding[Deps, Output]):
             metadata=metadata,
             label=label,
             requester=requester,
+            at_once=True,
         )
         runner = await self._abegin(spec, deps, beginning, on_pending)
         async with aheld(runner) as watch:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import field
+from functools import lru_cache
 from typing import Any, Final, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +21,7 @@ from phronomy.foundation.quoting import quoted_name
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
-from phronomy.records.record import digest_of
+from phronomy.records.record import digest_of, reader_of
 from phronomy.records.triggers import Trigger
 
 T = TypeVar("T")
@@ -246,9 +247,11 @@ class Expected:
 
     def __init__(self, key: str, answer: Any) -> None:
         self._key = key
+        self._adapter: TypeAdapter[Any]
+        self.schema: dict[str, Any] | None
+        made = _made_once if isinstance(answer, type) and type(answer).__hash__ is type.__hash__ else _made
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(Any if answer is None else answer)
-            self.schema: dict[str, Any] | None = None if answer is None else self._adapter.json_schema()
+            self._adapter, self.schema = made(answer)
         except PydanticUserError as error:
             raise ConfigurationError(
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"
@@ -275,6 +278,18 @@ class Expected:
             ) from None
 
 
+def _made(answer: Any) -> tuple[TypeAdapter[Any], dict[str, Any] | None]:
+    """What reads answers of this type, and its JSON Schema; both of any JSON, if it is None."""
+    if answer is None:
+        return reader_of(Any), None
+    adapter: TypeAdapter[Any] = TypeAdapter(answer)
+    return adapter, adapter.json_schema()
+
+
+_made_once: Final = lru_cache(maxsize=64)(_made)
+"""As `_made`, for a class: the schema takes a millisecond, and a body asks again each time that it runs."""
+
+
 _ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=None)
 
 
@@ -287,7 +302,7 @@ def asking(state: Checkpoint, call: Call) -> Iterator[None]:
     """
     asker = Asker(state, call)
     try:
-        with _asker(asker):
+        with _Asking(asker):
             try:
                 yield
             finally:  # over first, then what was asked: of a question in that moment, the run or who asks it knows
@@ -311,17 +326,26 @@ def asking(state: Checkpoint, call: Call) -> Iterator[None]:
 
 def nobody_asks() -> AbstractContextManager[None]:
     """A run is driven: what it calls may not ask in the name of the body that drives it. Bodies of its own ask for themselves."""
-    return _asker(None)
+    return _Asking(None)
 
 
-@contextmanager
-def _asker(asker: Asker | None) -> Iterator[None]:
-    before = _ASKER.set(asker)
-    try:
-        yield
-    finally:
+# No generator: that would take four times as long, and each drive and each body is in such a block.
+class _Asking(AbstractContextManager[None]):
+    """A block in which this asker asks, or nobody."""
+
+    __slots__ = ("_asker", "_before")
+
+    _before: Token[Asker | None]
+
+    def __init__(self, asker: Asker | None) -> None:
+        self._asker = asker
+
+    def __enter__(self) -> None:
+        self._before = _ASKER.set(self._asker)
+
+    def __exit__(self, *raised: object) -> None:
         with suppress(ValueError):  # closed by the garbage collector, in a context that knows nothing of it
-            _ASKER.reset(before)
+            _ASKER.reset(self._before)
 
 
 def question_id(state: Checkpoint, call: Call, key: str, *names: str) -> str:

@@ -33,11 +33,12 @@ class Alone:
         return self._owner == threading.get_ident() and self.lock.locked()
 
     def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self.inside:
+        caller = threading.get_ident()
+        if self._owner == caller and self.lock.locked():  # as `inside`
             raise StoreError("this thread is in the middle of another call of the store: make this one after it")
         # Two threads take turns. The owner is set while the lock is held, and cleared before the lock is given up.
         with self.lock:
-            self._owner = threading.get_ident()
+            self._owner = caller
             try:
                 return work(*args, **kwargs)
             finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
+from phronomy.concurrency.superfluous import Signal
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText, plain_object
@@ -59,7 +59,7 @@ class ToolContext(Generic[Deps]):
     _store: Any = field(default=None, repr=False, compare=False)
     _state: Any = field(default=None, repr=False, compare=False)
     _facts: JsonText | None = field(default=None, repr=False)
-    _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+    _cancel: Signal = field(default_factory=Signal, repr=False)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from phronomy.foundation.json_text import (
     clean,
     parse,
     plain_object,
+    written,
 )
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
@@ -287,16 +288,16 @@ class Tool:
         If you pass its result to it again, it returns the same text. Raises `InvalidArguments`.
         """
         try:
-            value = parse(arguments) if arguments.strip() else {}  # providers send nothing for a call without arguments
+            text = arguments if isinstance(arguments, JsonText) else _canonical(arguments)
         except JsonError as error:
             raise self._invalid(self._why_invalid(error)) from None
-        if not isinstance(value, dict):
+        if text[:1] != "{":
             raise self._invalid("they must be a JSON object")
         try:
-            refuse_dunder_keys(value)
-            return self._arguments.read(value)
+            refuse_dunder_keys(text)
+            return self._arguments.read(text)
         except Exception as error:
-            raise self._invalid(self._why_invalid(error), self._places(error, value)) from None
+            raise self._invalid(self._why_invalid(error), self._places(error, plain_object(text))) from None
 
     def bind(self, args_text: str) -> dict[str, object]:
         """Make the Python values for canonical arguments, new at each call. Raises `InvalidArguments`."""
@@ -586,6 +587,11 @@ def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
 
 
 @functools.lru_cache(maxsize=256)
+def _canonical(arguments: str) -> JsonText:
+    """The canonical text of what a model wrote. Raises `JsonError`."""
+    return written(parse(arguments) if arguments.strip() else {})  # providers send nothing for a call without arguments
+
+
 def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
     """The schema with its keys in order, and the hash of that, made once: tools may be made anew for each request."""
     text = json.dumps(plain_object(schema), sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -23,7 +23,7 @@ from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
 from phronomy.records.calls import Call, Decided, Deferred, Judged, Judgement, Outcome, Voted
 from phronomy.records.chain import decision_on
-from phronomy.records.checkpoint import Checkpoint, pending_of
+from phronomy.records.checkpoint import Checkpoint, pending_of, waits_under
 from phronomy.records.decisions import Answer, Approve, Decision, Defer, Reject, Respond
 from phronomy.records.principals import Principal
 from phronomy.rules.voted_calls import is_governed
@@ -347,5 +347,5 @@ def decided(
 
 def event_of(runner: Runner, call: Call) -> str | None:
     """The event that is waited for under the pending id of a call; None if none is."""
-    item = next((each for each in runner.state.pending if each.id == call.pending_id), None)
+    item = waits_under(runner.state, call.pending_id)
     return item.trigger.event if item is not None and item.trigger is not None else None

@@ -6,7 +6,7 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from phronomy.approvals.policy import Handled, Rule, says, stricter
 from phronomy.concurrency.workers import ain_thread
@@ -137,6 +137,10 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     return await abriefed(runner, call, judgement, tool, asking), guarded
 
 
+_ASKS: Final = Judgement.model_construct(id="", verdict="ask")
+"""What judging begins with. What is put into it are values of a call and of its tool, which are valid."""
+
+
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
     if tool is None:
@@ -156,7 +160,7 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     digest = call_digest(identity, args)
     # A run inside keeps its own record of what it has done. To go on with it after a crash repeats nothing.
     repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
-    return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
+    return _ASKS.evolve(id=call.id, tool=identity, args=args, digest=digest, repeatable=repeatable)
 
 
 async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:

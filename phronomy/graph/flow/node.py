@@ -243,6 +243,15 @@ class Inside(_Lean):
         raise AssertionError("the run inside a node is driven; it is never called")
 
 
+def async_node(nodes: Mapping[str, Node | Inside]) -> str | None:
+    """The first node that a sync call cannot run, for an error; None if there is none. Those inside a node say it themselves."""
+    for name, node in nodes.items():
+        asks = node.predicate_is_async or (node.review is not None and node.review.is_async)
+        if asks or any(each.is_async for each in (node, *node.fallback)):
+            return f"node {name!r}"
+    return None
+
+
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _OF_FUNCTIONS: Final = frozenset({"idempotent", "retry_on", "on_failure", "fallback", "destinations", "streams"})
 """Options of a node that is a function alone."""

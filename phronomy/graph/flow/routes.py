@@ -48,6 +48,14 @@ class Routes:
         """Whether a function has a say in where to go on after this node."""
         return bool(self.routes.get(node))
 
+    @property
+    def async_route(self) -> str | None:
+        """The first route that a sync call cannot take, for an error; None if there is none."""
+        for source, routes in self.routes.items():
+            if any(route.is_async for route in routes):
+                return f"the route after {source!r}"
+        return None
+
     def after(self, node: str, read: Callable[[], object]) -> list[str | Send]:
         """Gives the targets after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
         found: list[str | Send] = list(self.edges.get(node, ()))

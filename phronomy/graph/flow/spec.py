@@ -24,7 +24,7 @@ from phronomy.foundation.cached_property import cached
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.graph.flow.inside import Within, begun_with
-from phronomy.graph.flow.node import Inside, Node
+from phronomy.graph.flow.node import Inside, Node, async_node
 from phronomy.graph.flow.routes import Routes, join_key
 from phronomy.graph.flow.waves import AFTER, HALT, Advance, calls_of, channels_of, is_at_start, names_of
 from phronomy.graph.signals import START
@@ -137,17 +137,17 @@ class GraphSpec:
 
     def refuse_async(self, method: str) -> None:
         """Refuse nodes and routes that a sync call cannot run. Raises `AsyncRequired`."""
-        for name, node in self.nodes.items():
-            if isinstance(node, Inside):
-                node.inner.spec.refuse_async(method)
-            asks = node.predicate_is_async or (node.review is not None and node.review.is_async)
-            if asks or any(each.is_async for each in (node, *node.fallback)):
-                raise AsyncRequired(f"node {name!r} of graph {self.name!r} is async; use a{method}")
-        for source, routes in self.routes.routes.items():
-            if any(route.is_async for route in routes):
-                raise AsyncRequired(f"the route after {source!r} of graph {self.name!r} is async; use a{method}")
-        if self.handler is not None and self.handler.is_async:
-            raise AsyncRequired(f"the approval handler of graph {self.name!r} is async; use a{method}")
+        for inner in self.inside():
+            inner.refuse_async(method)
+        if (part := self._async_part) is not None:
+            raise AsyncRequired(f"{part} is async; use a{method}")
+
+    @cached
+    def _async_part(self) -> str | None:
+        """The first part of the graph itself that a sync call cannot run; None if there is none."""
+        handler = "the approval handler" if self.handler is not None and self.handler.is_async else None
+        part = async_node(self.nodes) or self.routes.async_route or handler
+        return None if part is None else f"{part} of graph {self.name!r}"
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
         """Gives the seconds that a human has to decide on a node, and the outcome after that: the node's own, or else the graph's."""

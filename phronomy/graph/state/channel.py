@@ -7,6 +7,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Annotated, Any, Final, NotRequired, Required, cast, get_args, get_origin
 
@@ -17,7 +18,7 @@ from typing_extensions import ReadOnly, is_typeddict
 
 from phronomy.errors import GraphError, PhronomyError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonError, canonical
+from phronomy.foundation.json_text import JsonError, canonical, plain
 from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
 from phronomy.graph.state.registry import SLOT
 from phronomy.graph.state.values import NotStorable, cleaned, exact, found_at, lost, slotted
@@ -47,6 +48,9 @@ _CONFIG: Final = (
 """What of a model's configuration says how its values are read and written."""
 
 
+_WORD: Final = 2**63
+
+
 def _alone(name: str, text: str) -> str:
     """The text of an object that holds this alone."""
     return "".join(("{", canonical(name), ":", text, "}"))
@@ -63,6 +67,8 @@ class Channel:
     start: str | None
     required: bool
     has_factory: bool
+    plain: type[object] | None
+    """The type, where it is one of JSON's own and nothing else is said of it: its values need no model to be written and read."""
 
     def begin(self) -> str | None:
         """Gives the first value of the channel, for a run that begins now."""
@@ -70,6 +76,9 @@ class Channel:
 
     def write(self, value: object) -> str:
         """The text of a value. Raises pydantic's `ValidationError`, or `NotStorable` where it would not be read back as the same."""
+        if self._is_plain(value):
+            with suppress(JsonError):  # it is too long: the long way says so
+                return canonical(value)
         try:
             return self._written(value)
         except (NotStorable, ValidationError):
@@ -101,7 +110,18 @@ class Channel:
 
     def read(self, text: str) -> Any:
         """The value of a text, made afresh. Raises pydantic's `ValidationError`, and `UnknownType`."""
+        if self.plain is not None:
+            with suppress(ValueError):
+                if self._is_plain(value := plain(text)):
+                    return value
         return self.form.values(self.form.load(_alone(self.name, text)))[self.name]
+
+    def _is_plain(self, value: object) -> bool:
+        """Whether the value is of the plain type, and so its text is its own. An int beyond 64 bits takes the long way."""
+        kind = type(value)
+        if kind is not self.plain:
+            return False
+        return (kind is not float or isfinite(value)) and (kind is not int or -_WORD < value < _WORD)  # type: ignore[arg-type,operator]
 
     def _text(self, model: BaseModel) -> str:
         # As deep as it will stand in what a node gave, and in what a human is shown.
@@ -202,7 +222,17 @@ def _channel(
         start = STARTS.get(kind_of(hint)) if reducer.name == "add" else None
         if start is not None:
             start = _start(form, name, start)
-    return Channel(name, hint, reducer, form, start, required and start is None, isinstance(default, FieldInfo))
+    kind = hint if is_exact(hint) and not config else None
+    return Channel(
+        name=name,
+        hint=hint,
+        reducer=reducer,
+        form=form,
+        start=start,
+        required=required and start is None,
+        has_factory=isinstance(default, FieldInfo),
+        plain=kind if isinstance(kind, type) else None,
+    )
 
 
 def _form(where: str, name: str, hint: object, default: object, config: ConfigDict) -> Form:

@@ -162,7 +162,7 @@ class DirectModel(RetriedModel):
 
         body, headers, seconds = self._request(request, stream=stream)
         timeout = httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-        return self._clients.client().stream("POST", self._url, content=body, headers=headers, timeout=timeout)
+        return self._clients.client().post(self._url, body, headers, timeout)
 
     async def _asent(
         self, request: ModelRequest, *, stream: bool

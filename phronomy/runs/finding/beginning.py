@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any, Final
 
 from phronomy.concurrency.workers import whole
 from phronomy.conversation.input import History
-from phronomy.engine.ledger import Ledger, arelease, new_owner, now, release, uptime
+from phronomy.engine.drive import begin_anew
+from phronomy.engine.ledger import Ledger, now, uptime
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, StoreError
@@ -18,16 +19,16 @@ from phronomy.foundation.ids import findable, new_id
 from phronomy.foundation.json_text import JsonError
 from phronomy.foundation.quoting import quoted_id
 from phronomy.records import chain
-from phronomy.records.calls import Input
+from phronomy.records.calls import Input, Outcome
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
-from phronomy.stores.derived.kept_texts import Naming, note_kept
+from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.log import row_entry
 from phronomy.stores.native import on_loop, reading
-from phronomy.stores.rows import Append, Behind, Branch, Claim, Occupied
+from phronomy.stores.rows import Append, Behind, Branch, Occupied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class Beginning:
     requester: str | Principal | None = None
     # A run that is begun once: under this id, if there is none yet, and left to whoever drives it.
     run_id: str | None = None
+    # It is driven at once, by whoever begins it, and nobody hears of its input first.
+    at_once: bool = False
 
 
 class AlreadyBegun(Exception):
@@ -67,8 +70,18 @@ class _Named:
     scopes: tuple[str, ...]
 
 
-def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+def begin(
+    store: Store,
+    spec: Spec,
+    deps: object,
+    beginning: Beginning,
+    leave: Callable[[Runner], None],
+    *,
+    afresh: bool = False,
+) -> Runner:
     """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
+
+    `leave` lets go of the run if the write is cut off, so that nobody knows whether it is stored.
 
     Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
     """
@@ -85,7 +98,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afres
         looks.saw(parent)
         state = _first(store, spec, beginning, named, parent)
         try:
-            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive)
+            return _create(store, spec, deps, parent, state, beginning, leave, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -95,7 +108,15 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afres
             raise
 
 
-async def abegin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+async def abegin(
+    store: Store,
+    spec: Spec,
+    deps: object,
+    beginning: Beginning,
+    leave: Callable[[Runner], Awaitable[None]],
+    *,
+    afresh: bool = False,
+) -> Runner:
     """As `begin`."""
     named = _named(spec, beginning)
     exclusive = named.thread_id is not None and not afresh
@@ -112,9 +133,7 @@ async def abegin(store: Store, spec: Spec, deps: object, beginning: Beginning, *
         looks.saw(parent)
         state = _first(store, spec, beginning, named, parent)
         try:
-            return await _acreate(
-                store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive
-            )
+            return await _acreate(store, spec, deps, parent, state, beginning, leave, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -176,11 +195,20 @@ def is_left(branch: Branch) -> bool:
 
 
 def _create(
-    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
+    store: Store,
+    spec: Spec,
+    deps: object,
+    parent: Checkpoint | None,
+    state: Checkpoint,
+    beginning: Beginning,
+    leave: Callable[[Runner], None],
+    *,
+    exclusive: bool,
 ) -> Runner:
     origins = store.branches(run_id=parent.run_id) if parent is not None else []
     branch = _branch_of(state, parent, origins)
-    change = _change(store, spec, branch, parent, state, left=left)
+    runner = _runner(store, spec, deps, branch, state, beginning)
+    change, intents = _change(runner, branch, parent, state, beginning)
     asked = uptime()
     try:
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
@@ -190,27 +218,36 @@ def _create(
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
-                release(store, branch.id, change.take or "", None, "failed")
+                leave(runner)
         raise
-    return _runner(store, spec, deps, branch, change, state, asked)
+    return _begun(runner, change, intents, asked)
 
 
 async def _acreate(
-    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
+    store: Store,
+    spec: Spec,
+    deps: object,
+    parent: Checkpoint | None,
+    state: Checkpoint,
+    beginning: Beginning,
+    leave: Callable[[Runner], Awaitable[None]],
+    *,
+    exclusive: bool,
 ) -> Runner:
     """As `_create`."""
     origins = await reading(store, store.branches, run_id=parent.run_id) if parent is not None else []
     branch = _branch_of(state, parent, origins)
-    change = _change(store, spec, branch, parent, state, left=left)
+    runner = _runner(store, spec, deps, branch, state, beginning)
+    change, intents = _change(runner, branch, parent, state, beginning)
     asked = uptime()
     try:
         await whole(on_loop(store).create(branch, change, exclusive=exclusive))
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
-                await whole(arelease(store, branch.id, change.take or "", None, "failed"))
+                await whole(leave(runner))
         raise
-    return _runner(store, spec, deps, branch, change, state, asked)
+    return _begun(runner, change, intents, asked)
 
 
 def _branch_of(state: Checkpoint, parent: Checkpoint | None, origins: Sequence[Branch]) -> Branch:
@@ -225,34 +262,51 @@ def _branch_of(state: Checkpoint, parent: Checkpoint | None, origins: Sequence[B
     return replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
 
 
+def _runner(store: Store, spec: Spec, deps: object, branch: Branch, state: Checkpoint, beginning: Beginning) -> Runner:
+    """The runner of a run whose first checkpoint is about to be stored."""
+    ledger = Ledger(store, replace(branch, seq=branch.seq + 1, head=state.id), state)
+    if beginning.run_id is not None:
+        ledger.owner = _LEFT
+    runner = Runner(spec, ledger, state, deps=deps)
+    runner.begins = True
+    # What became of a write that is cut off, the store is asked.
+    runner.writing = True
+    return runner
+
+
 def _change(
-    store: Store, spec: Spec, branch: Branch, parent: Checkpoint | None, state: Checkpoint, *, left: bool
-) -> Append:
-    """The first write of a run."""
-    naming = Naming(store)
-    return Append(
+    runner: Runner, branch: Branch, parent: Checkpoint | None, state: Checkpoint, beginning: Beginning
+) -> tuple[Append, Sequence[Outcome]]:
+    """The first write of a run, and the intents in it."""
+    intents = begin_anew(runner) if beginning.at_once else ()
+    naming = Naming(runner.ledger.store)
+    first = naming.entry(row_entry(parent, state, {}))
+    if intents:
+        runner.untouched = tuple(intents)
+        change = runner.prepare(seal=True, intents=intents)
+        texts = (*naming.texts, *change.texts)
+        return replace(change, seq=branch.seq, entries=(first, *change.entries), texts=texts), intents
+    left, spec = beginning.run_id is not None, runner.spec
+    change = Append(
         branch_id=branch.id,
         seq=branch.seq,
-        entries=(naming.entry(row_entry(parent, state, {})),),
+        entries=(first,),
         texts=tuple(naming.texts),
-        take=_LEFT if left else new_owner(),
-        lease=_MOMENT if left else store.lease,
+        take=runner.ledger.owner,
+        lease=_MOMENT if left else runner.ledger.store.lease,
         head=state.id,
         status="running",
         announce=bool(spec.announcements),
     )
+    return change, intents
 
 
-def _runner(
-    store: Store, spec: Spec, deps: object, branch: Branch, change: Append, state: Checkpoint, asked: float
-) -> Runner:
-    """The runner of a run whose first write is stored; `asked` is when it was begun."""
-    note_kept(store, change)
-    owner = change.take or ""
-    claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
-    branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
-    runner = Runner(spec, Ledger(store, branch, state, claim=claim, asked=asked), state, deps=deps)
-    runner.begins = True
+def _begun(runner: Runner, change: Append, intents: Sequence[Outcome], asked: float) -> Runner:
+    """The runner, now that the first write is stored; `asked` is when it was begun."""
+    runner.ledger.began(change, asked)
+    if intents:
+        runner.wrote(intents)
+    runner.writing = False
     return runner
 
 

@@ -108,6 +108,9 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     if not choice.decisions:  # to go on is all that a breakpoint waits for
         return {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
     found: dict[str, Answer] = {}
+    known = {item.id: item for item in given.pending}
+    # Most ids are pending ids that no model gave to a call as well, and mean that request.
+    named = {item.call_id for item in known.values()}.union(*[(call.id, call.original_id) for _, call in _calls(given)])
     for id, answer in choice.decisions.items():
         # A subclass could carry anything. A decision is stored, and read by whoever comes later, so it is one of four.
         if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
@@ -117,7 +120,7 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
             )
         # Two ids may name one call: its pending id, and the id that the provider gave. Two answers to one call would contradict
         # each other in silence.
-        item = meant_by(given, id)
+        item = known[id] if id in known and id not in named else meant_by(given, id)
         if item.id in found:
             raise InvalidDecision(
                 f"pending {item.id} and call {quoted_id(item.call_id)} are one call, and both are decided: give one of the ids",

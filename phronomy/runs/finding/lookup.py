@@ -387,7 +387,7 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
         if call.status == "pending" and call.pending_id == pending_id:
             return runner, call
         # What an inner run waits for is listed at the call. The list says that it is there, the inner run says what it is.
-        if (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
+        if call.waiting and (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
             if item.why == "question" and item.path == runner.state.path:
                 return runner, as_asked(call, item)
             nested = runner.spec.nested(runner.state, call)

@@ -393,21 +393,30 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # began. Only those are validated as a whole.
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
+    fields = {**implied, **{name: tuple(log) for name, log in logs.items()}, **_fields(bodies, latest, changed, kept)}
+    if changes:
+        fields["state"] = folded(fields.get("state", NULL), changes)
+    # A row that begins a run and names no parent has none. Any other follows the row before it.
+    if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
+        columns["parent_id"] = follows
+    return _BLANK.evolve(**columns, **fields)
+
+
+def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int], kept: Texts) -> dict[str, Any]:
+    """What the rows say that have the last word on a field, with the calls that changed later."""
     read: dict[int, Mapping[str, Any]] = {}
-    fields: dict[str, Any] = {**implied, **{name: tuple(log) for name, log in logs.items()}}
+    fields: dict[str, Any] = {}
     for name, place in latest.items():
         if name not in _ONWARD:
             if place not in read:
                 read[place] = _Rest.model_validate_json(with_members(bodies[place], kept)).__dict__
             fields[name] = read[place][name]
-    if changes:
-        fields["state"] = folded(fields.get("state", NULL), changes)
-    for place in changed:
-        fields["calls"] = _put_in(fields["calls"], _Rest.model_validate_json(with_members(bodies[place], kept)).changed)
-    # A row that begins a run and names no parent has none. Any other follows the row before it.
-    if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
-        columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, **fields)
+    if changed:
+        late = [
+            call for place in changed for call in _Rest.model_validate_json(with_members(bodies[place], kept)).changed
+        ]
+        fields["calls"] = _put_in(fields["calls"], late)
+    return fields
 
 
 def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Sequence[str]) -> list[str]:

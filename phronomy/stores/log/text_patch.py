@@ -19,7 +19,7 @@ from json.encoder import encode_basestring
 from typing import Final, Self
 
 from phronomy.foundation import json_text
-from phronomy.foundation.json_text import JsonError, JsonText, canonical, list_of, parse
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, is_canonical, list_of, parse
 
 _PARTS: Final = ("set", "add", "drop", "order")
 
@@ -141,7 +141,7 @@ def _read_parts(patch: str) -> dict[str, str]:
     parts = ObjectText.read(patch).members
     for text in parts.values():
         # Read and written once more: what a patch brings in becomes state without another look.
-        if canonical(parse(text)) != text:
+        if not is_canonical(text) and canonical(parse(text)) != text:
             raise JsonError("a part of the patch is not in canonical form")
     if list(parts) != ["whole"] and list(parts) != [name for name in _PARTS if name in parts]:
         raise JsonError(f"a patch has the parts {', '.join(_PARTS)}, each at most once and in this order, or a whole")
@@ -150,7 +150,7 @@ def _read_parts(patch: str) -> dict[str, str]:
 
 def _with_parts(members: dict[str, str | _Growing], parts: Mapping[str, str]) -> dict[str, str | _Growing]:
     """The members with what the parts of a patch say; those given are changed."""
-    put, grown = (ObjectText.read(parts.get(name, "{}")).members for name in ("set", "add"))
+    put, grown = (ObjectText.read(parts[name]).members if name in parts else {} for name in ("set", "add"))
     gone = _read_names(parts, "drop")
     # A patch that was made by `patch` never does any of this. One that does is damaged, or was written by hand, and
     # what it means would hang on the order in which the parts are read.
@@ -260,7 +260,9 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _read_names(parts: Mapping[str, str], name: str) -> list[str]:
-    given = parse(parts.get(name, "[]"))
+    if name not in parts:
+        return []
+    given = parse(parts[name])
     names = [each for each in list_of(given) if isinstance(each, str)]
     if not isinstance(given, list) or not len({*names}) == len(names) == len(given):
         raise JsonError(f"{name!r} of a patch is a list of keys, each once")

@@ -11,13 +11,13 @@ from jsonschema import SchemaError, ValidationError
 from phronomy.errors import ToolDefinitionError
 from phronomy.foundation.json_text import (
     MAX_DEPTH,
-    JsonDict,
     JsonError,
     JsonText,
     JsonValue,
     canonical,
     list_of,
     object_of,
+    plain,
     plain_object,
 )
 from phronomy.tools.arguments import Arguments, Unfit
@@ -69,14 +69,13 @@ class SchemaArguments(Arguments):
         self.names: tuple[str, ...] = tuple(object_of(self._root.get("properties")))
         self._read: str | None = None
 
-    def read(self, value: JsonDict) -> JsonText:
+    def read(self, given: JsonText) -> JsonText:
         """The canonical text of the arguments, with defaults filled in. Raises `Unfit`."""
-        given = canonical(value)
         if given == self._read:  # it is read again at every step that a call takes
             return given
         try:
             with budget(given):
-                filled = self._filled(value, self._root, 1)
+                filled = self._filled(plain(given), self._root, 1)
                 faults = [_fault(error) for error in islice(self._bounded.errors(filled), _MOST)]
         except Unfit:
             raise
@@ -93,10 +92,9 @@ class SchemaArguments(Arguments):
 
     def bind_exactly(self, text: str) -> dict[str, object]:
         """As `bind`. Raises `Unfit` where the text is by now read as something else than what was shown."""
-        values = plain_object(text)
-        if self.read(values) != text:
+        if self.read(JsonText(text)) != text:
             raise Unfit("they are read as something else than before")
-        return {**values}
+        return self.bind(text)
 
     def write(self, values: Mapping[str, object]) -> JsonText:
         """The canonical text of values."""
