@@ -114,6 +114,6 @@ def named_request(row: PendingRow, item: PendingApproval, naming: Naming) -> Pen
 def whole_request(row: PendingRow, kept: Texts) -> PendingRow:
     """The row of a request with all that was left out of it. Raises `CheckpointError` if something is not kept."""
     body = with_members(row.body, kept)
-    if body.startswith("{") and not body.startswith('{"id":'):
+    if body.startswith('{"call_id":'):  # the id stands before it
         body = f'{{"id":{encode_basestring(row.pending_id)},"agent":{encode_basestring(row.agent)},{body[1:]}'
     return row if body == row.body else replace(row, body=body)

@@ -20,10 +20,7 @@ _OTHER: Final = """
 """
 # The branch that has the id of its run, and the others: each by an index of its own.
 _OF_RUN: Final = """
-    b.n IN (
-        SELECT n FROM <branches> WHERE tenant = ? AND id = ? AND run_id = id
-        UNION ALL SELECT n FROM <branches> WHERE tenant = ? AND run_id = ? AND run_id <> id
-    )
+    (b.tenant = ? AND b.id = ? AND b.run_id = b.id OR b.tenant = ? AND b.run_id = ? AND b.run_id <> b.id)
 """
 _CHECKPOINT: Final = "entry.checkpoint_id, b.id, b.run_id, b.thread_id, b.agent, entry.label, entry.body, entry.n"
 _AUDIT: Final = "a.at, a.run_id, a.thread_id, a.pending_id, a.body, a.n"
@@ -89,7 +86,6 @@ def _of_run_or_thread(select: Select, tenant: str, run_id: str | None, thread_id
         select.where("b.tenant = ?", tenant)
     else:
         select.where(_OF_RUN, *(tenant, run_id) * 2)
-        select.where("<unindexed>b.tenant = ?", tenant)
     select.where("b.thread_id = ?", thread_id)
 
 
