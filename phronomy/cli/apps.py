@@ -41,8 +41,8 @@ from phronomy.runs.finding.lookup import progress_of
 from phronomy.runs.runs import Runs
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
-from phronomy.stores.derived import kept_texts
 from phronomy.stores.derived.changes import not_found
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
@@ -349,9 +349,7 @@ def find(store: Store, id: str) -> Found:
         raise WrongUsage(f"{id} waits at several checkpoints: name one of {places}")
     if rows:
         branch, checkpoint = store.locate(rows[0].checkpoint_id)
-        return Found(
-            branch=branch, checkpoint=checkpoint, pending=(Waiting.of(kept_texts.pending(store, rows)[0]).approval,)
-        )
+        return Found(branch=branch, checkpoint=checkpoint, pending=(Waiting.of(rows[0], kept_by(store)).approval,))
     try:
         branch, checkpoint = store.locate(id)
     except CheckpointNotFound:

@@ -117,12 +117,13 @@ class Ledger:
         entries: Iterable[Entry],
         sealed: Checkpoint | None = None,
         *,
+        naming: Naming | None = None,
         status: BranchStatus | None = None,
         release: bool = False,
         audit: tuple[AuditRow, ...] = (),
         announce: bool = False,
     ) -> Append:
-        """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
+        """The write of these entries; `sealed` is the root checkpoint among them, if there is one; `naming` is what they name."""
         # A thread that was left behind by a timeout may come back hours later. It must not take the claim again that its run has
         # been without since.
         if self._gone:
@@ -132,7 +133,7 @@ class Ledger:
                 branch_id=self.branch.id,
             )
         opened: list[PendingRow] = []
-        naming = Naming(self.store)
+        naming = naming or Naming(self.store)
         closed: set[str] = set()
         head = None
         if sealed is not None and sealed.path == "":
@@ -149,7 +150,7 @@ class Ledger:
         return Append(
             branch_id=self.branch.id,
             seq=self.seq,
-            entries=tuple([each if each.checkpoint_id is None else naming.entry(each) for each in entries]),
+            entries=tuple(entries),
             claim=self.claim,
             take=self.owner if self.claim is None else None,
             lease=self.store.lease,

@@ -40,7 +40,7 @@ from phronomy.records.principals import Principal
 from phronomy.records.validation import checked
 from phronomy.stores.batches import Batches
 from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
-from phronomy.stores.derived.kept_texts import kept_by, pending
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.dispatch import Dispatch, LocalDispatch
@@ -341,7 +341,7 @@ class Store(Batches, Granting, Triggering, ABC):
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
         """The pending approvals of a run, of a thread, or all, as stored, oldest first."""
-        return pending(self, self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id)))
+        return listing.pending_rows(self, run_id=run_id, thread_id=thread_id)
 
     def pending(
         self,

@@ -280,7 +280,7 @@ def _change(
     """The first write of a run, and the intents in it."""
     intents = begin_anew(runner) if beginning.at_once else ()
     naming = Naming(runner.ledger.store)
-    first = naming.entry(row_entry(parent, state, {}))
+    first = row_entry(parent, state, {}, naming)
     if intents:
         runner.untouched = tuple(intents)
         change = runner.prepare(seal=True, intents=intents)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from phronomy.errors import CheckpointError, StoreError
+from phronomy.errors import CheckpointError
 from phronomy.stores.log.kept_members import (
     Texts,
     digest_of_text,
     digests_in,
-    named,
     named_request,
-    whole_request,
     with_all,
 )
-from phronomy.stores.log.log import pending_row
+from phronomy.stores.log.log import pending_row, request_text
 from phronomy.stores.native import on_loop, reading
-from phronomy.stores.rows import Append, Branch, Entry, Lineage, PendingRow
+from phronomy.stores.rows import Append, Branch, Lineage, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.records.decisions import PendingApproval
@@ -85,20 +83,6 @@ async def alineage(
     return lineage, kept_by(store, read)
 
 
-def pending(store: Store, rows: Iterable[PendingRow]) -> list[PendingRow]:
-    """The rows of requests as `Waiting.of` reads them, with all that was left out of them. Raises `StoreError`."""
-    kept, found = kept_by(store), []
-    for row in rows:
-        try:
-            found.append(whole_request(row, kept))
-        except (CheckpointError, TypeError):  # or no text
-            raise StoreError(
-                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: what its tool is, is missing from the store,"
-                " or damaged"
-            ) from None
-    return found
-
-
 class Naming:
     """What a write may name of kept texts. `texts` are those that are to be kept by it."""
 
@@ -120,13 +104,10 @@ class Naming:
             self.texts.append(text)
         return True
 
-    def entry(self, entry: Entry) -> Entry:
-        """The entry of a checkpoint, with names in place of what is kept."""
-        return named(entry, self)
-
     def request(self, item: PendingApproval, branch: Branch, checkpoint_id: str) -> PendingRow:
         """As `pending_row`, with names in place of what is kept."""
-        return named_request(pending_row(item, branch, checkpoint_id, branch.label), item, self)
+        body = named_request(request_text(item), item, branch.agent, self)
+        return pending_row(item, branch, checkpoint_id, branch.label, body)
 
 
 def note_kept(store: Store, change: Append) -> None:

@@ -22,8 +22,8 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.record import Time, reader_of
 from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
-from phronomy.stores.derived.kept_texts import alineage, pending
-from phronomy.stores.log.kept_members import Texts
+from phronomy.stores.derived.kept_texts import alineage, kept_by
+from phronomy.stores.log.kept_members import Texts, nothing_kept, whole_request
 from phronomy.stores.log.log import last_of, replay, up_to
 from phronomy.stores.native import apart
 from phronomy.stores.rows import (
@@ -116,13 +116,13 @@ class Waiting:
     label: str | None = None
 
     @classmethod
-    def of(cls, row: PendingRow) -> Waiting:
-        """Make the record from a row of a store. Raises `StoreError` if the row cannot be read."""
+    def of(cls, row: PendingRow, kept: Texts = nothing_kept) -> Waiting:
+        """Make the record from a row of a store; `kept` gives the texts that it names. Raises `StoreError` if it cannot be read."""
         try:
-            approval = PendingApproval.model_validate_json(row.body)
+            approval = PendingApproval.model_validate_json(whole_request(row, kept))
         # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
         # human has to see.
-        except ValueError:  # its text would quote the row
+        except (ValueError, TypeError, CheckpointError):  # its text would quote the row
             raise StoreError(
                 f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
             ) from None
@@ -200,10 +200,17 @@ def pending_page(
     # One row more than asked for is read, so that the last page knows that it is the last: a `next` that leads to an
     # empty page is a promise of nothing.
     found = replace(found, after=read_cursor(after, "p", float, int), limit=one_more(limit))
-    rows = pending(store, store.select_pending(found)) if asks_human is None else [*_asking(store, found, asks_human)]
+    rows = store.select_pending(found) if asks_human is None else [*_asking(store, found, asks_human)]
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
-    return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+    texts = kept_by(store)
+    return Page([Waiting.of(row, texts) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+
+
+def pending_rows(store: Store, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+    """As `Store.pending_rows`. Raises `CheckpointError` for a row that names a text which the store does not have."""
+    rows, kept = store.select_pending(pending_filter(store, run_id=run_id, thread_id=thread_id)), kept_by(store)
+    return [replace(row, body=whole_request(row, kept)) for row in rows]
 
 
 def count_pending(store: Store, wanted: Wanted, *, most: int | None = None) -> int:
@@ -230,9 +237,9 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
     size = BATCH if most is None else min(most, BATCH)
     found = 0
     while True:
-        rows = pending(store, store.select_pending(replace(wanted, after=place, limit=size)))
+        rows = store.select_pending(replace(wanted, after=place, limit=size))
         for row in rows:
-            if _asks_human(row) == asks_human:
+            if _asks_human(store, row) == asks_human:
                 yield row
                 found += 1
                 if found == most:
@@ -243,9 +250,9 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
         place, size = (rows[-1].requested_at, rows[-1].n), min(2 * size, BATCH)
 
 
-def _asks_human(row: PendingRow) -> bool:
+def _asks_human(store: Store, row: PendingRow) -> bool:
     """Whether a request waits for a human. Only what is a trigger is read for that: a text in a body has its quotes escaped."""
-    return '"trigger":{' not in row.body or Waiting.of(row).approval.asks_human
+    return '"trigger":{' not in row.body or Waiting.of(row, kept_by(store)).approval.asks_human
 
 
 def checkpoint_page(

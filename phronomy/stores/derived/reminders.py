@@ -16,7 +16,7 @@ from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError
 from phronomy.records.calls import Reminded
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import Step, step_due
-from phronomy.stores.derived.kept_texts import pending
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import waiting_with_branch
 from phronomy.stores.derived.triggering import run_ended
@@ -81,7 +81,7 @@ _BATCH: Final = 500
 def _read(store: Store, row: PendingRow) -> PendingApproval | None:
     """The request in a row; None if it is damaged, which whoever drives the run finds out as well."""
     try:
-        return Waiting.of(pending(store, [row])[0]).approval
+        return Waiting.of(row, kept_by(store)).approval
     except StoreError:
         return None
 

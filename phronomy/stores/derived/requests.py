@@ -18,7 +18,7 @@ from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import CallResult
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
-from phronomy.stores.derived.kept_texts import kept_by, kept_text, pending
+from phronomy.stores.derived.kept_texts import kept_by, kept_text
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.derived.request_history import RequestHistory
 from phronomy.stores.log.log import items_of
@@ -103,7 +103,7 @@ def waiting_with_branch(store: Store, pending_id: str) -> tuple[Waiting, Branch]
             f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row, _ in found)}",
             pending_id=pending_id,
         )
-    return (Waiting.of(pending(store, [found[0][0]])[0]), found[0][1]) if found else None
+    return (Waiting.of(found[0][0], kept_by(store)), found[0][1]) if found else None
 
 
 class SelectsWaiting(Protocol):

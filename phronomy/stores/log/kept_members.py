@@ -80,8 +80,8 @@ def with_all(entry: Entry, kept: Texts) -> Entry:
     return replace(entry, body=with_members(entry.body, kept)) if MARK in str(entry.body) else entry
 
 
-def named(entry: Entry, naming: Naming) -> Entry:
-    """The entry of a checkpoint, with names in place of what the store keeps."""
+def named(body: str, naming: Naming) -> str:
+    """The text of a row, with names in place of what the store keeps."""
 
     def name(found: re.Match[str]) -> str:
         members, between, told = found.groups("")
@@ -89,17 +89,17 @@ def named(entry: Entry, naming: Naming) -> Entry:
         return _name_of(text) + between if len(text) > _SHORT and naming(text) else found[0]
 
     # Most rows of a run have neither: their text is not gone through.
-    if '"tool":{' not in entry.body and '"fingerprint":' not in entry.body:
-        return entry
-    body = _IN_ROW.sub(name, entry.body)
-    return entry if body == entry.body else replace(entry, body=body)
+    return _IN_ROW.sub(name, body) if '"tool":{' in body or '"fingerprint":' in body else body
 
 
-def named_request(row: PendingRow, item: PendingApproval, naming: Naming) -> PendingRow:
-    """The row of a request, with a name in place of what the store keeps, and without what stands in its columns."""
-    body, hash = row.body, item.description_hash
-    place = f'{{"id":{encode_basestring(row.pending_id)},', f',"agent":{encode_basestring(row.agent)}'
-    if item.agent == row.agent and body.startswith(place[0]) and body.count(place[1]) == 1:
+def named_request(body: str, item: PendingApproval, agent: str, naming: Naming) -> str:
+    """The text of a request, with a name in place of what the store keeps, and without what stands in the columns of its row.
+
+    `agent` is the agent in that row.
+    """
+    hash = item.description_hash
+    place = f'{{"id":{encode_basestring(item.id)},', f',"agent":{encode_basestring(agent)}'
+    if item.agent == agent and body.startswith(place[0]) and body.count(place[1]) == 1:
         body = "{" + body[len(place[0]) :].replace(place[1], "")
     if (tool := _IN_REQUEST.search(body)) is not None:
         told = f',"description_hash":"{hash}"' if hash else ""
@@ -108,12 +108,12 @@ def named_request(row: PendingRow, item: PendingApproval, naming: Naming) -> Pen
         text = f"{{{tool[0]}{told if once else ''}}}"
         if naming(text):
             body = _name_of(text).join(part.replace(told, "") if once else part for part in rest)
-    return row if body == row.body else replace(row, body=body)
+    return body
 
 
-def whole_request(row: PendingRow, kept: Texts) -> PendingRow:
-    """The row of a request with all that was left out of it. Raises `CheckpointError` if something is not kept."""
+def whole_request(row: PendingRow, kept: Texts) -> str:
+    """The text of the request in a row, with all that was left out of it. Raises `CheckpointError` if something is not kept."""
     body = with_members(row.body, kept)
-    if body.startswith('{"call_id":'):  # the id stands before it
-        body = f'{{"id":{encode_basestring(row.pending_id)},"agent":{encode_basestring(row.agent)},{body[1:]}'
-    return row if body == row.body else replace(row, body=body)
+    if not body.startswith('{"call_id":'):  # the id stands before it
+        return body
+    return f'{{"id":{encode_basestring(row.pending_id)},"agent":{encode_basestring(row.agent)},{body[1:]}'

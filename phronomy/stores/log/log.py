@@ -21,7 +21,7 @@ from phronomy.records.calls import CallSettled, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
-from phronomy.stores.log.kept_members import Texts, nothing_kept, with_all
+from phronomy.stores.log.kept_members import Naming, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
@@ -29,11 +29,18 @@ if TYPE_CHECKING:
     from phronomy.records.calls import Outcome
 
 
-def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> Entry:
-    """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id."""
+def row_entry(
+    parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled], naming: Naming | None = None
+) -> Entry:
+    """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id.
+
+    `naming` says what the row may name of kept texts.
+    """
     # A delta and not the whole: a conversation of a thousand turns would else be written a thousand times, and the
     # store would grow with its square.
     body = row_text(parent, child, settled)
+    if naming is not None:
+        body = named(body, naming)
     follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
     return Entry(
         path=child.path,
@@ -73,8 +80,15 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
     return [pending_row(item, place, checkpoint.id, label) for item in checkpoint.pending]
 
 
-def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label: str | None) -> PendingRow:
-    """The row to list for a request that waits on a branch, at this checkpoint."""
+def request_text(item: PendingApproval) -> str:
+    """The text of a request in its row."""
+    return item.model_dump_json(exclude_defaults=True)
+
+
+def pending_row(
+    item: PendingApproval, branch: Branch, checkpoint_id: str, label: str | None, body: str | None = None
+) -> PendingRow:
+    """The row to list for a request that waits on a branch, at this checkpoint; `body` stands for its text."""
     return PendingRow(
         pending_id=item.id,
         # Where it waits is written over by the store, from the branch that is written to.
@@ -90,7 +104,7 @@ def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label
         # or a reminder is due. `recover_all` walks it, and would find the others again and again.
         requested_at=item.requested_at.timestamp(),
         expires_at=due.timestamp() if (due := next_due(item)) is not None else None,
-        body=item.model_dump_json(exclude_defaults=True),
+        body=request_text(item) if body is None else body,
     )
 
 
