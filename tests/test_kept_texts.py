@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from phronomy.records.decisions import PendingApproval, ToolIdentity
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.log.kept_members import digest_of_text, named_request
-from phronomy.stores.rows import PendingFilter, PendingRow
+from phronomy.stores.log.log import pending_row
+from phronomy.stores.rows import Append, Branch, Entry, PendingFilter, PendingRow
 from phronomy.testing import ScriptedModel, call, say
 
 
@@ -62,6 +64,29 @@ def test_an_agent_that_is_made_for_one_request_leaves_no_text(place: Place) -> N
     for number in range(3):
         run = desk(store, f"Help customer {number}.").invoke("Pay order 1").checkpoint
         assert "fingerprint" in bodies(store, run.run_id)[0]
+
+
+FROZEN: list[dict[str, str]] = [
+    json.loads(line) for line in (Path(__file__).parent / "corpus" / "log-1-kept.jsonl").read_text().splitlines()
+]
+"""A run that waits, as the second of its agent in a store: rows, a request, the texts that they name, and the whole checkpoint."""
+
+
+def test_rows_that_name_texts_are_read_as_they_were_written(driver: Driver, place: Place) -> None:
+    """The file is never changed: a format that changes gets another beside it."""
+    store = place.open(clock=lambda: 1_767_225_601.0)
+    said = {name: [each[name] for each in FROZEN if name in each] for name in ("body", "request", "text", "checkpoint")}
+    run = Checkpoint.model_validate_json(said["checkpoint"][0])
+    ids = [each["checkpoint_id"] for each in FROZEN if "body" in each]
+    entries = tuple(Entry(path="", body=body, checkpoint_id=id) for body, id in zip(said["body"], ids, strict=True))
+    (item,) = run.pending
+    branch = Branch.of(run)
+    asked = replace(pending_row(item, branch, run.id, None), body=said["request"][0])
+    change = Append(branch_id=branch.id, seq=0, entries=entries, head=run.id, status="suspended", opened=(asked,))
+    store.create(branch, replace(change, texts=tuple(said["text"])), exclusive=False)
+    assert store.load(run.id) == driver.call(store, "load", run.id) == run  # type: ignore[arg-type]
+    assert [each.approval for each in store.pending()] == [item]
+    assert driver.resume(desk(store), run.id, approved=True).output == "Done."
 
 
 LOST: dict[str, Callable[[str], str | None]] = {
