@@ -12,6 +12,7 @@ import pytest
 from drivers import Driver
 
 from phronomy import Agent, ToolDefinitionError
+from phronomy.foundation.json_text import canonical
 from phronomy.testing import ScriptedModel, call
 from phronomy.tools.arguments import Unfit
 from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
@@ -61,20 +62,20 @@ TOO_LONG: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_schema_that_takes_for_ever_is_given_up_and_nothing_is_read(schema: Any, args: Any) -> None:
     arguments = SchemaArguments("wipe", schema)
     with pytest.raises(Unfit, match=r"takes more time .* so they were not validated"):
-        arguments.read(args)
+        arguments.read(canonical(args))
 
 
 def test_the_pattern_that_froze_the_process_is_answered_at_once() -> None:
     schema = {"type": "object", "properties": {"x": {"pattern": "^(a+)+$"}}}
     with pytest.raises(Misfit):
-        SchemaArguments("wipe", schema).read({"x": "a" * 40 + "!"})
+        SchemaArguments("wipe", schema).read(canonical({"x": "a" * 40 + "!"}))
 
 
 def test_a_chain_of_references_without_an_end_is_given_up() -> None:
     chain = {f"N{n}": {"$ref": f"#/$defs/N{n + 1}"} for n in range(5000)} | {"N5000": {}}
     schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/N0"}}, "$defs": chain}
     with pytest.raises((Unfit, ToolDefinitionError)):  # here, or on a slow machine when it is first read
-        SchemaArguments("wipe", schema).read({"x": 1})
+        SchemaArguments("wipe", schema).read(canonical({"x": 1}))
 
 
 @pytest.mark.parametrize(
@@ -127,12 +128,12 @@ def test_honest_schemas_are_applied_as_before() -> None:
     }
     arguments = SchemaArguments("mail", schema)
     good = {"to": "ada@example.org", "tags": [1, True, {"a": [1]}, "1"], "x-n": 5, "more": True}
-    assert arguments.bind(arguments.read(good)) == good
+    assert arguments.bind(arguments.read(canonical(good))) == good
     for bad in ({"to": "ada"}, {"tags": [1, 1.0]}, {"tags": [{"a": [1]}, {"a": [1]}]}, {"x-n": "5"}, {"more": 1}):
         with pytest.raises(Misfit):
-            arguments.read(bad)
+            arguments.read(canonical(bad))
     with pytest.raises(Misfit):
-        SchemaArguments("mail", schema | {"additionalProperties": False}).read({"more": True})
+        SchemaArguments("mail", schema | {"additionalProperties": False}).read(canonical({"more": True}))
 
 
 class Wipe(Tool):

@@ -72,7 +72,7 @@ MAY_ACT = {
     "phronomy.tools.json_schema.bounded": {"contextvars", "time"},  # a budget
     "phronomy.engine.shared": {"threading"},
     "phronomy.tools.json_schema.answers": {"uuid"},  # the type of an answer
-    "phronomy.foundation.ids": {"secrets"},
+    "phronomy.foundation.ids": {"os"},
     "phronomy.foundation.deferred_records": {"os", "threading"},
     "phronomy.runs.driving": {"threading"},
     "phronomy.foundation.json_text": {"os"},  # limits from the environment
@@ -81,7 +81,7 @@ MAY_ACT = {
     "phronomy.mcp.session": {"asyncio", "concurrent", "httpx2", "os", "threading"},
     "phronomy.mcp.transport": {"asyncio", "contextvars", "httpx2"},
     "phronomy.stops.expressions": {"threading"},
-    "phronomy.engine.ledger": {"asyncio", "os", "secrets", "socket", "threading", "time"},
+    "phronomy.engine.ledger": {"asyncio", "os", "socket", "threading", "time"},
     "phronomy.observability.otel": {"threading", "time"},
     "phronomy.engine.clock": {"time"},
     "phronomy.engine.run_tools": {"asyncio", "time"},
@@ -155,7 +155,7 @@ MAY_ACT = {
     "phronomy.mcp.server": {"os", "threading"},
     "phronomy.models.formats.answer": {"time"},
     "phronomy.models.http.direct": {"httpx2", "urllib"},
-    "phronomy.models.http.clients": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
+    "phronomy.models.http.clients": {"asyncio", "httpx2", "os", "ssl", "threading", "urllib"},
     "phronomy.models.patience": {"asyncio", "queue", "time"},
     "phronomy.models.retry": {"os", "tenacity", "threading"},
     "phronomy.models.providers": {"os"},  # addresses and keys
@@ -187,7 +187,6 @@ MAY_ACT = {
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
     "phronomy.observability.timeline": {"threading", "time"},
-    "phronomy.tools.context": {"threading"},  # the types of cancellation
     "phronomy.tools.tool": {"asyncio"},  # nor this
 }
 
@@ -226,7 +225,7 @@ LAZY = {
     "phronomy.models.formats.answer": {"email.utils"},
     "phronomy.concurrency.retries": {"tenacity"},
     "phronomy.models.http.direct": {"aiohttp", "httpx2"},
-    "phronomy.models.http.clients": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
+    "phronomy.models.http.clients": {"aiohttp", "httpx2", "ssl", "urllib.parse", "urllib.request"},
     "phronomy.models.http.openai_client": {"openai.types.chat"},
     "phronomy.models.retry": {"tenacity"},
     "phronomy.models.http.sse": {"httpx2"},
@@ -347,7 +346,7 @@ RENAMED = {
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
     "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive",
+    "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive", "ALetGo": "LetGo",
     "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""

@@ -29,19 +29,21 @@ else:
         cls.__dataclass_params__.frozen = True  # so that a frozen class may inherit from it
         each = dataclasses.fields(cls)
         names = tuple(field.name for field in each)
-        made = {"__repr__": _repr([field.name for field in each if field.repr])}
+        made = {}
         if eq:
             hashed = [field.name for field in each if (field.compare if field.hash is None else field.hash)]
             made["__eq__"] = _eq(_values([field.name for field in each if field.compare]))
             made["__hash__"] = _hash(_values(hashed))
         made |= {"__setattr__": _refuse("assign to", cls, names), "__delattr__": _refuse("delete", cls, names)}
+        for name, function in made.items():
+            function.__name__, function.__qualname__ = name, f"{cls.__qualname__}.{name}"
+            function.__module__ = cls.__module__
+        made["__repr__"] = _repr
         if slots:  # the default restores slots by assignment
-            made |= {"__getstate__": _getstate(names), "__setstate__": _setstate(names)}
+            made |= {"__getstate__": _getstate, "__setstate__": _setstate}
         for name, function in made.items():
             # What the class says itself stays. One that has `__eq__` has None for a hash.
             if cls.__dict__.get(name) is None:
-                function.__name__, function.__qualname__ = name, f"{cls.__qualname__}.{name}"
-                function.__module__ = cls.__module__
                 setattr(cls, name, function)
         if "__init__" not in cls.__dict__:
             cls.__init__ = _Init(cls)
@@ -110,13 +112,23 @@ def _values(names: list[str]) -> Callable[[Any], tuple[object, ...]]:
     return lambda self: tuple(getattr(self, name) for name in names)
 
 
-def _repr(names: list[str]) -> Callable[[Any], str]:
-    @recursive_repr()
-    def made(self: Any) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
-        return f"{type(self).__qualname__}({shown})"
+# These three all classes share, since they ask for the fields anew: of each that is made for a class the collector of garbage has
+# a dozen objects to look at, again and again, and nobody waits for them.
 
-    return made
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{each.name}={getattr(self, each.name)!r}" for each in dataclasses.fields(self) if each.repr)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _getstate(self: Any) -> list[object]:
+    return [getattr(self, each.name) for each in dataclasses.fields(self)]
+
+
+def _setstate(self: Any, state: list[object]) -> None:
+    for each, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
 
 
 def _eq(compared: Callable[[Any], tuple[object, ...]]) -> Callable[[Any, object], bool]:
@@ -138,17 +150,5 @@ def _refuse(verb: str, cls: type, names: tuple[str, ...]) -> Callable[..., None]
         if type(self) is cls or name in names:
             raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
         getattr(super(cls, self), act)(name, *value)
-
-    return made
-
-
-def _getstate(names: tuple[str, ...]) -> Callable[[object], list[object]]:
-    return lambda self: [getattr(self, name) for name in names]
-
-
-def _setstate(names: tuple[str, ...]) -> Callable[[object, list[object]], None]:
-    def made(self: object, state: list[object]) -> None:
-        for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
 
     return made

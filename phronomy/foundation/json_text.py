@@ -68,12 +68,12 @@ def canonical(value: object) -> JsonText:
     if type(value) is str:
         return _kept(encode_basestring(value))
     _check(value)
-    return _kept(_encoded(value))
+    return _kept(encoded(value))
 
 
 def written(value: JsonValue) -> JsonText:
     """As `canonical`, for a value that `parse` gave: it was looked at there. Raises `JsonError` for excess size."""
-    return _kept(_encoded(value))
+    return _kept(encoded(value))
 
 
 def _kept(text: str) -> JsonText:
@@ -95,7 +95,7 @@ def is_canonical(text: str) -> bool:
     if text[:1] != '"' and text.count("[") + text.count("{") > MAX_DEPTH:
         return False
     try:  # a key that stands twice is read once, and a number that is none raises: neither is written as it was read
-        return _encoded(from_json(text)) == text
+        return encoded(from_json(text)) == text
     except (ValueError, TypeError, RecursionError):  # a lone surrogate is a TypeError
         return False
 
@@ -246,10 +246,16 @@ def _encoder(plain: json.JSONEncoder) -> Callable[[object], str]:
         parts = make(None, plain.default, json.encoder.encode_basestring, None, ":", ",", False, False, False)  # type: ignore[misc]
     except TypeError:  # another Python has no such function, or one that is called otherwise
         return plain.encode
-    return lambda value: "".join(parts(value, 0))
+
+    def encode(value: object) -> str:
+        """The compact text of a plain value. It may be too deep or too long for a record, and hold lone surrogates."""
+        return "".join(parts(value, 0))
+
+    return encode
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_encoded = _encoder(_ENCODER)
+encoded = _encoder(_ENCODER)
+
 _PLAIN = json.JSONDecoder()
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

@@ -104,9 +104,10 @@ class CallResult(Record):
 
     @model_validator(mode="after")
     def _tells_its_parts(self) -> Self:
-        parts: Any = self.parts
-        if self.has_parts and not (isinstance(parts, list) and told_text(parts) == self.content):
-            raise ValueError("parts are content parts, and content is what they are as text")
+        if self.has_parts:
+            parts: Any = self.parts
+            if not (isinstance(parts, list) and told_text(parts) == self.content):
+                raise ValueError("parts are content parts, and content is what they are as text")
         return self
 
 

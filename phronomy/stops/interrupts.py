@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import field
 from functools import lru_cache
@@ -344,8 +344,10 @@ class _Asking(AbstractContextManager[None]):
         self._before = _ASKER.set(self._asker)
 
     def __exit__(self, *raised: object) -> None:
-        with suppress(ValueError):  # closed by the garbage collector, in a context that knows nothing of it
+        try:  # noqa: SIM105  # `suppress` would take as long as all the rest of it
             _ASKER.reset(self._before)
+        except ValueError:  # closed by the garbage collector, in a context that knows nothing of it
+            pass
 
 
 def question_id(state: Checkpoint, call: Call, key: str, *names: str) -> str:

@@ -29,9 +29,11 @@ from phronomy.foundation.json_text import (
     canonical,
     clean,
     object_of,
+    parse,
     plain,
     plain_object,
     pointer_part,
+    written,
 )
 from phronomy.tools.samples import samples
 
@@ -143,13 +145,21 @@ def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
 def _resolve(owner: str, body: Callable[..., object], parameter: inspect.Parameter) -> object:
     """The type that the hint of the parameter means."""
 
-    def holder() -> None: ...
-
-    holder.__annotations__ = {parameter.name: parameter.annotation}
     function: Callable[..., object] = inspect.unwrap(getattr(body, "__func__", body))
     names = getattr(function, "__globals__", {})
     # Types defined in a function are no globals. Its frame still runs while a decorator or a constructor in it does.
     local = {**_defining_locals(function), **_closure(function)}
+    hint = parameter.annotation
+    if isinstance(hint, str):
+        hint = next((each[hint] for each in (local, names, vars(builtins)) if hint in each), hint)
+    if (
+        type(hint) is type
+    ):  # a plain class, as most are, stands for itself; to have it evaluated takes ten times as long
+        return hint
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {parameter.name: parameter.annotation}
     try:
         hints: dict[str, object] = typing.get_type_hints(holder, names, local, include_extras=True)
         return hints[parameter.name]
@@ -219,6 +229,7 @@ class Arguments:
 
         Raises pydantic's `ValidationError`, or `Unfit` where the text would not be read back as the same.
         """
+        refuse_dunder_keys(given)
         text = self._form.write(self._form.load(given))
         if not self._steady and self._form.write(self._form.load(text)) != text:
             raise Unfit("they change when they are written as JSON and read back")
@@ -271,9 +282,7 @@ class Form:
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
-        # Past the methods of pydantic, which look at options that nobody gives here: each call is read four times.
-        loaded: BaseModel = self._model.__pydantic_validator__.validate_json(text)
-        return loaded
+        return self._model.model_validate_json(text)
 
     def take(self, values: Mapping[str, object]) -> BaseModel:
         """The model of Python values, validated. Raises pydantic's `ValidationError`."""
@@ -483,6 +492,12 @@ def _differ(first: BaseModel, second: BaseModel) -> bool:
         return not first.__dict__ == second.__dict__  # noqa: SIM201 - a type may define one of the two only
     except Exception:
         return True
+
+
+def in_canonical_form(arguments: str) -> JsonText:
+    """The canonical text of what a model wrote; itself, if it is known to be that. Raises `JsonError`."""
+    # Providers send nothing for a call without arguments.
+    return arguments if isinstance(arguments, JsonText) else written(parse(arguments) if arguments.strip() else {})
 
 
 def refuse_dunder_keys(text: JsonText) -> None:

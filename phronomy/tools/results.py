@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from phronomy.foundation import json_text
-from phronomy.foundation.json_text import JsonDict, JsonError, canonical, clean, object_of, text_of
+from phronomy.foundation.json_text import JsonDict, JsonError, canonical, clean, encoded, object_of, text_of
 from phronomy.records.calls import CallResult
 from phronomy.records.messages import told_text
 from phronomy.tools.images import MAX_IMAGES, MAX_TOTAL, Image, part_of
@@ -45,7 +44,7 @@ def _text_of(value: Any) -> str:
     if issubclass(type(value), str):
         return str.__str__(value)
     try:
-        return json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return encoded(to_jsonable_python(value))
     except Exception as error:
         raise _Unfit(
             f"of type {type(value).__name__} cannot be turned into JSON ({type(error).__name__}). Its effect may have happened."

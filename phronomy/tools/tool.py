@@ -26,9 +26,7 @@ from phronomy.foundation.json_text import (
     JsonValue,
     canonical,
     clean,
-    parse,
     plain_object,
-    written,
 )
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
@@ -36,7 +34,7 @@ from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
-from phronomy.tools.arguments import Arguments, Unfit, parameters_of, places_of, read_docstring, refuse_dunder_keys
+from phronomy.tools.arguments import Arguments, Unfit, in_canonical_form, parameters_of, places_of, read_docstring
 from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
 from phronomy.tools.options import check_failure_options, check_options, refused
 from phronomy.tools.results import cut, rendered
@@ -288,13 +286,12 @@ class Tool:
         If you pass its result to it again, it returns the same text. Raises `InvalidArguments`.
         """
         try:
-            text = arguments if isinstance(arguments, JsonText) else _canonical(arguments)
+            text = in_canonical_form(arguments)
         except JsonError as error:
             raise self._invalid(self._why_invalid(error)) from None
         if text[:1] != "{":
             raise self._invalid("they must be a JSON object")
         try:
-            refuse_dunder_keys(text)
             return self._arguments.read(text)
         except Exception as error:
             raise self._invalid(self._why_invalid(error), self._places(error, plain_object(text))) from None
@@ -587,11 +584,6 @@ def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
 
 
 @functools.lru_cache(maxsize=256)
-def _canonical(arguments: str) -> JsonText:
-    """The canonical text of what a model wrote. Raises `JsonError`."""
-    return written(parse(arguments) if arguments.strip() else {})  # providers send nothing for a call without arguments
-
-
 def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
     """The schema with its keys in order, and the hash of that, made once: tools may be made anew for each request."""
     text = json.dumps(plain_object(schema), sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -96,7 +96,6 @@ class GraphSpec:
     output_retries: None = None
     policy: tuple[Rule, ...] = ()
     scopes: frozenset[str] | None = None
-    # What the drivers ask
 
     @property
     def conversation(self) -> None:
@@ -369,7 +368,7 @@ class GraphSpec:
         state = transitions.current(state, self.apply)
         if state.ended:
             return Done(status=state.ended)
-        if any(call.result is None for call in state.calls):
+        if [call for call in state.calls if call.result is None]:
             return self._act(state)
         if is_ending(state):
             return transitions.finish_of(state)
@@ -379,16 +378,17 @@ class GraphSpec:
 
     def _act(self, state: Checkpoint) -> Move:
         steps = state.turn - self.routes.is_routed(START)  # where to begin is no step
-        begins = any(call.status == "new" and not _is_interrupt_point(call) for call in state.calls)
+        gates = [call for call in state.calls if _is_interrupt_point(call)]
+        begins = "new" in [call.status for call in state.calls if not _is_interrupt_point(call)]
         if self.max_steps is not None and steps >= self.max_steps and begins:
             return Fail(limit="max_steps", maximum=self.max_steps, used=steps)
-        if _is_halted(state):
+        if gates and _is_halted(state):
             return Wait(pending=state.pending)  # nothing begins, not even a judgement
         move = transitions.plan_calls(state, self)
-        if isinstance(move, Run) and any(_is_interrupt_point(call) and call.result is None for call in state.calls):
+        if gates and isinstance(move, Run) and any(call.result is None for call in gates):
             # Nothing of the wave begins before what it waits behind is open.
-            gates = tuple(call for call in move.calls if _is_interrupt_point(call))
-            return Run(calls=gates) if gates else Wait(pending=state.pending)
+            opened = tuple(call for call in move.calls if _is_interrupt_point(call))
+            return Run(calls=opened) if opened else Wait(pending=state.pending)
         return move
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
@@ -515,7 +515,7 @@ def stop_before(call: Call) -> str:
 
 def _is_through(state: Checkpoint) -> bool:
     """Whether the run has not ended, and nothing of its wave is open."""
-    return not state.ended and all(call.result is not None for call in state.calls)
+    return not state.ended and not [call for call in state.calls if call.result is None]
 
 
 def _is_interrupt_point(call: Call) -> bool:

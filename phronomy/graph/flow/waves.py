@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 AFTER: Final = f"{interrupt_points.AFTER}:"
 """How the name of an interrupt point begins, before that of the node which it stands after."""
+
+_NEW: Final = Call.model_construct(id="", call_id="", name="")
+"""A call as it begins. What is put into it are the names of nodes, and canonical texts."""
+
+_ADVANCED: Final[Advanced] = cast("Any", Advanced).model_construct()
+"""A step to the next wave. What is put into it are its calls, and the canonical text of its state."""
 
 _NO_GATES: Final[Mapping[str, str | None]] = {}
 
@@ -47,7 +53,7 @@ def calls_of(
     asked += [(node, spec.write_args(node, channels)) for node in going.nodes]
     asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
-        Call(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
+        _NEW.evolve(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
         for place, (name, arguments) in enumerate(asked)
     )
 
@@ -181,7 +187,7 @@ class Advance:
         stopped = paused.keys() | (spec.stops_at.after & set(through))
         gates = {node: paused.get(node) for node in spec.routes.in_order(stopped)}
         calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)
-        return Advanced(state=state_with(channels, waiting), calls=calls, at=at)
+        return _ADVANCED.evolve(state=state_with(channels, waiting), calls=calls, at=at)
 
     def _on_rejection(self, call: Call, gave: Mapping[str, object]) -> str | None:
         """Gives the node that follows a rejected or expired one. Nothing follows a cancelled one."""

@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from json.encoder import encode_basestring
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from phronomy.errors import ContentFilterError, ModelError
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, clean, list_of, object_of
@@ -62,7 +62,10 @@ def request_conversation(request: ModelRequest) -> dict[str, str]:
 
 def wire_json(value: object) -> str:
     """The text of a JSON value as it goes over the wire."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _WIRE.encode(value)
+
+
+_WIRE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # `json.dumps` makes one for each value
 
 
 def _in_text(messages: Iterable[JsonDict]) -> Iterator[JsonDict]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from phronomy.concurrency.workers import whole
 from phronomy.conversation.input import History
@@ -70,18 +70,25 @@ class _Named:
     scopes: tuple[str, ...]
 
 
+LetGo: TypeAlias = Callable[[Runner], None]
+"""Lets go of a run of which nobody knows whether its first write is stored."""
+
+ALetGo: TypeAlias = Callable[[Runner], Awaitable[None]]
+"""As `LetGo`."""
+
+
 def begin(
     store: Store,
     spec: Spec,
     deps: object,
     beginning: Beginning,
-    leave: Callable[[Runner], None],
+    let_go: LetGo,
     *,
     afresh: bool = False,
 ) -> Runner:
     """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
 
-    `leave` lets go of the run if the write is cut off, so that nobody knows whether it is stored.
+    `let_go` lets go of the run if the write is cut off, so that nobody knows whether it is stored.
 
     Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
     """
@@ -98,7 +105,7 @@ def begin(
         looks.saw(parent)
         state = _first(store, spec, beginning, named, parent)
         try:
-            return _create(store, spec, deps, parent, state, beginning, leave, exclusive=exclusive)
+            return _create(store, spec, deps, parent, state, beginning, let_go, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -113,7 +120,7 @@ async def abegin(
     spec: Spec,
     deps: object,
     beginning: Beginning,
-    leave: Callable[[Runner], Awaitable[None]],
+    let_go: ALetGo,
     *,
     afresh: bool = False,
 ) -> Runner:
@@ -133,7 +140,7 @@ async def abegin(
         looks.saw(parent)
         state = _first(store, spec, beginning, named, parent)
         try:
-            return await _acreate(store, spec, deps, parent, state, beginning, leave, exclusive=exclusive)
+            return await _acreate(store, spec, deps, parent, state, beginning, let_go, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -201,7 +208,7 @@ def _create(
     parent: Checkpoint | None,
     state: Checkpoint,
     beginning: Beginning,
-    leave: Callable[[Runner], None],
+    let_go: LetGo,
     *,
     exclusive: bool,
 ) -> Runner:
@@ -218,7 +225,7 @@ def _create(
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
-                leave(runner)
+                let_go(runner)
         raise
     return _begun(runner, change, intents, asked)
 
@@ -230,7 +237,7 @@ async def _acreate(
     parent: Checkpoint | None,
     state: Checkpoint,
     beginning: Beginning,
-    leave: Callable[[Runner], Awaitable[None]],
+    let_go: ALetGo,
     *,
     exclusive: bool,
 ) -> Runner:
@@ -245,7 +252,7 @@ async def _acreate(
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
-                await whole(leave(runner))
+                await whole(let_go(runner))
         raise
     return _begun(runner, change, intents, asked)
 

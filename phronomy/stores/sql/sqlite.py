@@ -374,9 +374,13 @@ class _File:
 
     def _version(self, db: sqlite3.Connection) -> int:
         """The version of the file's schema, 0 if there is none."""
-        if self._run(db, _HAS_SCHEMA).fetchone() is None:
+        try:
+            row = self._run(db, _SQL.version).fetchone()
+        except sqlite3.OperationalError:
+            # Whether the table is there is asked only now: it is missing at the first opening alone.
+            if self._run(db, _HAS_SCHEMA).fetchone() is not None:
+                raise
             return 0
-        row = self._run(db, _SQL.version).fetchone()
         # Guessing 0 would run the first migration over tables that are there.
         if row is None or type(row[0]) is not int:
             raise StoreError(f"{self.path}: the version of its schema cannot be read: the file is damaged")
@@ -500,10 +504,11 @@ _MAKING: Final = threading.Lock()
 
 def _make(path: str) -> None:
     """Make the file, for its owner alone, if it is not there. SQLite gives those beside it its mode, and says why one cannot be."""
-    # With O_EXCL, so that a file that is there is not opened here at all: to close it again would give up the locks
-    # that a connection of this process has on it.
+    # With O_EXCL, so that a file that is there by now is not opened here at all: to close it again would give up the locks
+    # that a connection of this process has on it. Looked at with the lock held: whoever makes it may not have closed it yet.
     with _MAKING, suppress(OSError):
-        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        if not os.path.exists(path):
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _close_before_fork(file: _File) -> None:

@@ -20,7 +20,7 @@ from phronomy.foundation.json_text import (
     plain,
     plain_object,
 )
-from phronomy.tools.arguments import Arguments, Unfit
+from phronomy.tools.arguments import Arguments, Unfit, refuse_dunder_keys
 from phronomy.tools.json_schema.bounded import BoundedSchema, Unusable, budget, spend
 
 _MOST: Final = 5
@@ -71,6 +71,7 @@ class SchemaArguments(Arguments):
 
     def read(self, given: JsonText) -> JsonText:
         """The canonical text of the arguments, with defaults filled in. Raises `Unfit`."""
+        refuse_dunder_keys(given)
         if given == self._read:  # it is read again at every step that a call takes
             return given
         try:
