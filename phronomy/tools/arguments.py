@@ -144,7 +144,6 @@ def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
 
 def _resolve(owner: str, body: Callable[..., object], parameter: inspect.Parameter) -> object:
     """The type that the hint of the parameter means."""
-
     function: Callable[..., object] = inspect.unwrap(getattr(body, "__func__", body))
     names = getattr(function, "__globals__", {})
     # Types defined in a function are no globals. Its frame still runs while a decorator or a constructor in it does.
@@ -152,9 +151,7 @@ def _resolve(owner: str, body: Callable[..., object], parameter: inspect.Paramet
     hint = parameter.annotation
     if isinstance(hint, str):
         hint = next((each[hint] for each in (local, names, vars(builtins)) if hint in each), hint)
-    if (
-        type(hint) is type
-    ):  # a plain class, as most are, stands for itself; to have it evaluated takes ten times as long
+    if type(hint) is type:  # a plain class stands for itself, and most are: to evaluate one takes ten times as long
         return hint
 
     def holder() -> None: ...
