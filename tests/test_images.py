@@ -39,6 +39,7 @@ from phronomy.observability.timeline import timeline
 from phronomy.records.calls import CallResult
 from phronomy.records.diff import diff
 from phronomy.records.messages import Message, told_text
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import last_of
 from phronomy.stores.log.log import replay as read_log
 from phronomy.testing import ScriptedModel, call
@@ -233,7 +234,7 @@ def test_an_image_is_kept_and_resumed_byte_for_byte(driver: Driver, place: Place
     kept = store.load(done.checkpoint.id)
     assert kept.messages == done.messages
     assert Checkpoint.model_validate_json(kept.model_dump_json()).messages == done.messages
-    assert read_log(store.lineage(branch_id=kept.branch_id).entries)[-1].messages == done.messages
+    assert read_log(whole_lineage(store, branch_id=kept.branch_id).entries)[-1].messages == done.messages
     assert Checkpoint.model_validate_json(halfway.model_dump_json()).calls == halfway.calls
 
 
@@ -427,7 +428,7 @@ def test_a_note_says_type_and_size_and_nothing_else(content: Any, told: str) -> 
 
 
 def rows_in(store: Any, branch_id: str) -> list[Any]:
-    return list(store.lineage(branch_id=branch_id).entries)
+    return list(whole_lineage(store, branch_id=branch_id).entries)
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["agent", "nested"])

@@ -33,6 +33,7 @@ from phronomy import (
     tool,
 )
 from phronomy.models.http.direct import DirectModel
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import last_of, replay
 from phronomy.testing import ChatServer, ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
@@ -140,7 +141,7 @@ def turn_by_turn(scene: Scene, *, driver: str) -> None:
 def shown(scene: Scene) -> None:
     """Each image is in the conversation, unless a human said in text what had come of its call; and is stored once."""
     for branch in scene.store.branches():
-        entries = scene.store.lineage(branch_id=branch.id).entries
+        entries = whole_lineage(scene.store, branch_id=branch.id).entries
         head = last_of(entries)
         assert head == replay(entries)[-1] and head.status == "completed"
         stored = "".join(entry.body for entry in entries)

@@ -36,6 +36,7 @@ from phronomy import (
 )
 from phronomy.graph import END, START, Abort, Pause, Replan, StateGraph
 from phronomy.records.diff import diff
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import replay
 from phronomy.testing import ScriptedModel, call
 
@@ -516,7 +517,7 @@ def test_every_unit_is_a_checkpoint(driver: Driver, store: Store) -> None:
     pattern = sequential(*(plain(name, log, driver) for name in "abcd"), store=store)
     result = driver.invoke(pattern, "x")
     [branch] = store.branches(run_id=result.run_id)
-    kept = [each for each in replay(store.lineage(branch_id=branch.id).entries) if not each.path]
+    kept = [each for each in replay(whole_lineage(store, branch_id=branch.id).entries) if not each.path]
     assert sorted({len(pattern.state_of(each).turns) for each in kept}) == [0, 1, 2, 3, 4]
 
 

@@ -34,6 +34,7 @@ from phronomy import (
 from phronomy.events import RequestChanged, event_from, replay
 from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.derived.request_history import RequestHistory
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.wire import to_wire
@@ -698,7 +699,7 @@ def test_an_entry_costs_what_is_open_and_not_what_was(desk: Desk, monkeypatch: p
         looked[0], history = 0, RequestHistory()
         from phronomy.stores.log.log import items_of
 
-        for entry, item in items_of(desk.open().lineage(branch_id=result.checkpoint.branch_id).entries):
+        for entry, item in items_of(whole_lineage(desk.open(), branch_id=result.checkpoint.branch_id).entries):
             history.read(entry.path, item)
         assert [each.status for each in history.requests.values()] == ["settled"] * turns
         return looked[0] / turns

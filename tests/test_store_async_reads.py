@@ -179,7 +179,7 @@ def test_only_what_blocks_is_called_in_a_thread(place: Place, monkeypatch: pytes
 
     run(ask())
     every = ["load", "locate", "head", "history", "count"]
-    assert called == {"memory": [], "sqlite": ["count"], "postgres": ["count"], "redis": every}[place.kind]
+    assert called == {"memory": [], "sqlite": ["count"], "postgres": ["kept_text", "count"], "redis": every}[place.kind]
 
 
 def test_a_method_that_a_subclass_has_written_is_the_one_that_is_called(place: Place) -> None:

@@ -41,6 +41,7 @@ from phronomy.records.calls import CallStarted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Respond, Skip
 from phronomy.stops.breakpoints import Breakpoint, Hold
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import items_of
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.workers import Worker
@@ -255,7 +256,7 @@ def test_each_of_several_decisions_is_told_once_and_before_its_own_call(everywhe
         (entry.event, entry.type) for entry in found
     ]
     # A reader that begins where a worker was lost, after the first call had begun, tells what the one before it had not told.
-    log = [*items_of(everywhere.lineage(branch_id=waiting.run_id).entries)]
+    log = [*items_of(whole_lineage(everywhere, branch_id=waiting.run_id).entries)]
     begun = next(place for place, (_, item) in enumerate(log) if isinstance(item, CallStarted)) + 1
     base = waiting.evolve(journal=tuple(item for _, item in log[:begun] if not isinstance(item, Checkpoint)))
     reader = Reader(waiting.run_id, base, seq=log[begun - 1][0].seq)

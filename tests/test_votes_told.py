@@ -32,6 +32,7 @@ from phronomy.people.directory import StoreDirectory
 from phronomy.records.diff import diff
 from phronomy.records.people import Person
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.derived.request_history import RequestHistory
 from phronomy.stores.log.log import items_of
 from phronomy.testing import ScriptedModel, call
@@ -354,7 +355,7 @@ def test_votes_that_the_log_has_in_the_decision_alone_are_told_before_it(store: 
     end = voted(SYNC, desk(store))
     history = RequestHistory()
     told: list[str] = []
-    for entry, item in items_of(store.lineage(branch_id=end.run_id).entries):
+    for entry, item in items_of(whole_lineage(store, branch_id=end.run_id).entries):
         if isinstance(item, Checkpoint) and item.pending and item.pending[0].votes:
             continue
         if entry.seq != 4:

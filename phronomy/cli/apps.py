@@ -42,6 +42,7 @@ from phronomy.runs.runs import Runs
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import not_found
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
@@ -348,7 +349,7 @@ def find(store: Store, id: str) -> Found:
         raise WrongUsage(f"{id} waits at several checkpoints: name one of {places}")
     if rows:
         branch, checkpoint = store.locate(rows[0].checkpoint_id)
-        return Found(branch=branch, checkpoint=checkpoint, pending=(Waiting.of(rows[0]).approval,))
+        return Found(branch=branch, checkpoint=checkpoint, pending=(Waiting.of(rows[0], kept_by(store)).approval,))
     try:
         branch, checkpoint = store.locate(id)
     except CheckpointNotFound:
@@ -363,7 +364,8 @@ def as_listed(store: Store, branch: Branch, pending: Sequence[PendingApproval]) 
     """The requests of a checkpoint with the votes that were cast since, as the store lists them."""
     if not any(item.approvers for item in pending):
         return tuple(pending)
-    rows = {row.pending_id: row for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
+    listed = [row for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
+    rows = {row.pending_id: row for row in listed}
     return tuple(Waiting.of(rows[item.id]).approval if item.id in rows else item for item in pending)
 
 

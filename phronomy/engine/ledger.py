@@ -42,7 +42,8 @@ from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
-from phronomy.stores.log.log import audit_row, pending_row, trail_row
+from phronomy.stores.derived.kept_texts import Naming, note_kept
+from phronomy.stores.log.log import audit_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
@@ -116,12 +117,13 @@ class Ledger:
         entries: Iterable[Entry],
         sealed: Checkpoint | None = None,
         *,
+        naming: Naming | None = None,
         status: BranchStatus | None = None,
         release: bool = False,
         audit: tuple[AuditRow, ...] = (),
         announce: bool = False,
     ) -> Append:
-        """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
+        """The write of these entries; `sealed` is the root checkpoint among them, if there is one; `naming` is what they name."""
         # A thread that was left behind by a timeout may come back hours later. It must not take the claim again that its run has
         # been without since.
         if self._gone:
@@ -131,6 +133,7 @@ class Ledger:
                 branch_id=self.branch.id,
             )
         opened: list[PendingRow] = []
+        naming = naming or Naming(self.store)
         closed: set[str] = set()
         head = None
         if sealed is not None and sealed.path == "":
@@ -143,7 +146,7 @@ class Ledger:
                 if self.open_ids.get(item.id) == len(item.votes):
                     closed.remove(item.id)
                 else:
-                    opened.append(pending_row(item, self.branch, sealed.id, self.branch.label))
+                    opened.append(naming.request(item, self.branch, sealed.id))
         return Append(
             branch_id=self.branch.id,
             seq=self.seq,
@@ -156,7 +159,7 @@ class Ledger:
             status=status,
             opened=tuple(opened),
             closed=tuple(closed),
-            texts=self._texts() if opened else (),
+            texts=(*naming.texts, *(self._texts() if opened else ())),
             audit=audit,
             announce=announce,
         )
@@ -164,7 +167,7 @@ class Ledger:
     def _texts(self) -> tuple[str, ...]:
         """The schemas to be kept beside new requests: those that this process has not had kept already."""
         known, tenant = self.store.known_texts, self.store.tenant
-        return tuple([text for hash, text in self.shared.texts.items() if (tenant, hash) not in known])
+        return tuple([text for hash, text in self.shared.texts.items() if not known.get((tenant, hash))])
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
@@ -210,8 +213,7 @@ class Ledger:
         self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
-        if change.texts:
-            self.store.known_texts.update((self.store.tenant, hash) for hash in self.shared.texts)
+        note_kept(self.store, change)
         for pending_id in change.closed:
             self.open_ids.pop(pending_id, None)
         for row in change.opened:
@@ -227,6 +229,7 @@ class Ledger:
     def began(self, change: Append, asked: float) -> None:
         """Take note that the first write of a run is stored, which takes the claim; `asked` is when it was begun."""
         self.seq = change.seq + len(change.entries)
+        note_kept(self.store, change)
         self._holds_until = asked + self.store.lease
         self._hold(Claim(branch_id=self.branch.id, run_id=self.branch.run_id, owner=self.owner, fence=1))
 

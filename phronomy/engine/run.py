@@ -45,6 +45,7 @@ from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
+from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in, trail_row
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools.tool import Tool
@@ -419,15 +420,16 @@ class Runner:
         if sealed is not None:
             items.insert(len(journal), sealed)
         entries: list[Entry] = []
+        naming = Naming(self.ledger.store)
         # In the order of what happened: what has settled, the checkpoint that follows from it, and what begins after that. Whoever
         # replays the log folds them in this order.
         for item in items:
             if not isinstance(item, Checkpoint):
                 entries.append(journal_entry(item, self.state.path))
             elif self.fresh:
-                entries.append(row_entry(None, item, {}))
+                entries.append(row_entry(None, item, {}, naming))
             else:
-                entries.append(row_entry(self.base, item, {**self.settled, **settled_in(journal)}))
+                entries.append(row_entry(self.base, item, {**self.settled, **settled_in(journal)}, naming))
         # The run is let go with the write that says where it rests. Between two writes another worker could find it held by a
         # process that has left, and the decider of its approval would have to wait for a lease.
         release = stop and self.root
@@ -435,7 +437,13 @@ class Runner:
         status = (self.state.status if stop else "running") if self.root else None
         announce = bool(self.spec.announcements) and self.root
         change = self.ledger.change(
-            entries, sealed, status=status, release=release, audit=tuple(self.audit), announce=announce
+            entries,
+            sealed,
+            naming=naming,
+            status=status,
+            release=release,
+            audit=tuple(self.audit),
+            announce=announce,
         )
         self._writing = Written(change.seq, self.state.path, tuple(items))
         return change

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.derived.request_history import RequestChange, RequestHistory
 from phronomy.stores.log.log import items_of
 from phronomy.stores.native import in_store
@@ -106,7 +107,7 @@ class _Outbox:
         self._store = store
         self._branch_id = branch_id
         self._listeners = listeners
-        lineage = store.lineage(branch_id=branch_id)
+        lineage = whole_lineage(store, branch_id=branch_id)
         branch = lineage.branch
         self.seq = branch.seq if branch.announced is None else branch.announced
         self.first, self._end = self.seq, branch.seq

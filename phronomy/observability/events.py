@@ -44,6 +44,7 @@ from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import NULL, Json, JsonObject, Record, Text, Time
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.derived.request_history import RequestFact
 from phronomy.stores.log.log import items_of
 from phronomy.stores.rows import Lineage
@@ -567,7 +568,7 @@ def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterato
     """
     if not isinstance(branch_id, str):
         raise ConfigurationError(f"events are those of the id of a branch, as text, not of {type(branch_id).__name__}")
-    lineage = store.lineage(branch_id=clean(branch_id))
+    lineage = whole_lineage(store, branch_id=clean(branch_id))
     last = _place(after)
     return (event for event in events_of(lineage) if (event.seq, event.part) > last)
 

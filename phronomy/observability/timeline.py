@@ -47,6 +47,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import explain, later
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import not_found
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import last_of, rows_of, whole_entries
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Entry, Lineage
@@ -399,10 +400,10 @@ def _lineage(store: Store, id: str) -> Lineage:
         raise ConfigurationError(f"a timeline is of a checkpoint, or of an id as text, not of {type(id).__name__}")
     id = clean(id)
     try:
-        return store.lineage(branch_id=id)
+        return whole_lineage(store, branch_id=id)
     except CheckpointNotFound:
         try:
-            return store.lineage(checkpoint_id=id)
+            return whole_lineage(store, checkpoint_id=id)
         except CheckpointNotFound:
             raise not_found("run, branch or checkpoint", id) from None
 

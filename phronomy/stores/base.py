@@ -40,6 +40,7 @@ from phronomy.records.principals import Principal
 from phronomy.records.validation import checked
 from phronomy.stores.batches import Batches
 from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.dispatch import Dispatch, LocalDispatch
@@ -122,16 +123,15 @@ class Store(Batches, Granting, Triggering, ABC):
         # Printable and short, since the name goes into keys, into a column of each row and, with row-level security,
         # is the name of a database role.
         self.tenant: str = checked_tenant(tenant)
-        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged by the same
-        # clock that set it. Workers on several machines must agree well within a lease; `docs/guarantees.md` says what
-        # a frozen or wrong clock costs.
+        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged by the same clock that set
+        # it. Workers on several machines must agree well within a lease; `docs/guarantees.md` says what a wrong clock costs.
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
         # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
         self.dispatch: Dispatch = LocalDispatch()
-        self.known_texts: set[tuple[str, str]] = set()  # by tenant and digest: not sent again by this process
+        self.known_texts: dict[tuple[str, str], bool] = {}  # by tenant and digest: sent by this process, or seen once
         self.read_texts: dict[tuple[str, str], str] = {}  # by the same: not asked for again
 
     # Primitives
@@ -287,7 +287,7 @@ class Store(Batches, Granting, Triggering, ABC):
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         # The lineage holds journal that came after the checkpoint. For a place that the branch has passed it is
         # dropped: an id names what was sealed, whenever it is read.
-        return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.located(self.lineage(checkpoint_id=checkpoint_id), kept_by(self), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """The checkpoint with its journal up to the next checkpoint, and its branch. Raises `CheckpointNotFound`.
@@ -297,12 +297,12 @@ class Store(Batches, Granting, Triggering, ABC):
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that journal was
         # written, and the two are compared.
-        return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), kept_by(self), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch, and its last checkpoint with its journal. Raises `CheckpointNotFound`."""
         lineage = self.lineage(branch_id=text("branch_id", branch_id))
-        return lineage.branch, last_of(lineage.entries)
+        return lineage.branch, last_of(lineage.entries, kept_by(self))
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the first to this one, oldest first. Raises `CheckpointNotFound`.
@@ -310,7 +310,7 @@ class Store(Batches, Granting, Triggering, ABC):
         The last one is the same as `load` returns.
         """
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        return listing.led_through(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.led_through(self.lineage(checkpoint_id=checkpoint_id), kept_by(self), checkpoint_id)
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that follow this one.
@@ -341,7 +341,7 @@ class Store(Batches, Granting, Triggering, ABC):
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
         """The pending approvals of a run, of a thread, or all, as stored, oldest first."""
-        return self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
+        return listing.pending_rows(self, run_id=run_id, thread_id=thread_id)
 
     def pending(
         self,

@@ -43,6 +43,7 @@ from phronomy.runs.options import CallOptions
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Hold
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.text_patch import ObjectText
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
@@ -297,10 +298,10 @@ class Orchestrator(Graph[Deps, Any]):
         """
         store = self._store_of(at)
         if isinstance(at, Checkpoint):
-            head, lineage = at, store.lineage(checkpoint_id=at.id)
+            head, lineage = at, whole_lineage(store, checkpoint_id=at.id)
         else:
             branch_id = lookup.branch_of(store, at, bearer=self._bearer)
-            head, lineage = store.head(branch_id)[1], store.lineage(branch_id=branch_id)
+            head, lineage = store.head(branch_id)[1], whole_lineage(store, branch_id=branch_id)
         return self._local(head, lineage)
 
     async def alocal_state(self, at: Checkpoint | str) -> LocalState:
@@ -327,7 +328,7 @@ class Orchestrator(Graph[Deps, Any]):
     def _carry(self, store: Store, given: Checkpoint, first: Checkpoint) -> Checkpoint:
         """Stores the team's past with a branch whose log will not hold it."""
         schema, text = self.spec.schema, first.__dict__["state"]
-        past = self._local(given, store.lineage(checkpoint_id=given.id)).past
+        past = self._local(given, whole_lineage(store, checkpoint_id=given.id)).past
         channels = schema.reduce(channels_of(first), [("past", schema.update(None, {"past": past}))])
         return first.evolve(state=state_with(channels, arrivals_in(text), given_in(text)))
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import typing
 from collections.abc import Sequence
-from contextlib import suppress
 from math import isfinite
 from typing import Annotated, Any, Final, NotRequired, Required, cast, get_args, get_origin
 
@@ -18,7 +17,7 @@ from typing_extensions import ReadOnly, is_typeddict
 
 from phronomy.errors import GraphError, PhronomyError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonError, canonical, plain
+from phronomy.foundation.json_text import MAX_BYTES, JsonError, canonical, plain
 from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
 from phronomy.graph.state.registry import SLOT
 from phronomy.graph.state.values import NotStorable, cleaned, exact, found_at, lost, slotted
@@ -49,6 +48,8 @@ _CONFIG: Final = (
 
 
 _WORD: Final = 2**63
+_SHORT: Final = MAX_BYTES // 6 - 1
+"""Characters of a string whose text is not over the limit, whatever they are: a control character is six of the text."""
 
 
 def _alone(name: str, text: str) -> str:
@@ -77,8 +78,7 @@ class Channel:
     def write(self, value: object) -> str:
         """The text of a value. Raises pydantic's `ValidationError`, or `NotStorable` where it would not be read back as the same."""
         if self._is_plain(value):
-            with suppress(JsonError):  # it is too long: the long way says so
-                return canonical(value)
+            return canonical(value)
         try:
             return self._written(value)
         except (NotStorable, ValidationError):
@@ -110,18 +110,18 @@ class Channel:
 
     def read(self, text: str) -> Any:
         """The value of a text, made afresh. Raises pydantic's `ValidationError`, and `UnknownType`."""
-        if self.plain is not None:
-            with suppress(ValueError):
-                if self._is_plain(value := plain(text)):
-                    return value
+        if self.plain is not None and self._is_plain(value := plain(text)):
+            return value
         return self.form.values(self.form.load(_alone(self.name, text)))[self.name]
 
-    def _is_plain(self, value: object) -> bool:
-        """Whether the value is of the plain type, and so its text is its own. An int beyond 64 bits takes the long way."""
+    def _is_plain(self, value: Any) -> bool:
+        """Whether the value is of the plain type, and so its text is the value's own. What may be too long takes the long way."""
         kind = type(value)
         if kind is not self.plain:
             return False
-        return (kind is not float or isfinite(value)) and (kind is not int or -_WORD < value < _WORD)  # type: ignore[arg-type,operator]
+        if kind is str:
+            return len(value) < _SHORT
+        return (kind is not float or isfinite(value)) and (kind is not int or -_WORD < value < _WORD)
 
     def _text(self, model: BaseModel) -> str:
         # As deep as it will stand in what a node gave, and in what a human is shown.

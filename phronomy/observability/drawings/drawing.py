@@ -18,6 +18,7 @@ from phronomy.observability.votes import Votes
 from phronomy.records.decisions import SAID, Decision, PendingApproval, Why
 from phronomy.records.principals import Principal
 from phronomy.stores.derived.changes import not_found
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.log.log import replay
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _tree(store: Store, run_id: str) -> Picture:
     heads: dict[str | None, Branch] = {}
     for branch in store.branches(run_id=run_id):
         heads[branch.head] = branch
-        for checkpoint in replay(store.lineage(branch_id=branch.id).entries):
+        for checkpoint in replay(store.lineage(branch_id=branch.id).entries, kept_by(store)):
             if checkpoint.run_id == run_id:  # what a thread's run goes on from is not of it
                 known.setdefault(checkpoint.id, checkpoint)
     if not known:

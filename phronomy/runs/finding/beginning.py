@@ -25,6 +25,7 @@ from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.log import row_entry
 from phronomy.stores.native import on_loop, reading
 from phronomy.stores.rows import Append, Behind, Branch, Occupied
@@ -285,16 +286,19 @@ def _change(
 ) -> tuple[Append, Sequence[Outcome]]:
     """The first write of a run, and the intents in it."""
     intents = begin_anew(runner) if beginning.at_once else ()
-    first = row_entry(parent, state, {})
+    naming = Naming(runner.ledger.store)
+    first = row_entry(parent, state, {}, naming)
     if intents:
         runner.untouched = tuple(intents)
         change = runner.prepare(seal=True, intents=intents)
-        return replace(change, seq=branch.seq, entries=(first, *change.entries)), intents
+        texts = (*naming.texts, *change.texts)
+        return replace(change, seq=branch.seq, entries=(first, *change.entries), texts=texts), intents
     left, spec = beginning.run_id is not None, runner.spec
     change = Append(
         branch_id=branch.id,
         seq=branch.seq,
         entries=(first,),
+        texts=tuple(naming.texts),
         take=runner.ledger.owner,
         lease=_MOMENT if left else runner.ledger.store.lease,
         head=state.id,

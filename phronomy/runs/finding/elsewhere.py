@@ -18,6 +18,7 @@ from phronomy.runs.finding.decisions import Choice, check_choice
 from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
+from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.log.log import as_sealed
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Append, Branch
@@ -106,7 +107,7 @@ def elsewhere(store: Store, checkpoint: Checkpoint | str, write_to: str, *, bear
     branch, begun = forking.forked(store, given, branch_id=write_to)
     if (left := _left_there(store, branch, begun, given)) is not None:
         return Elsewhere(store, left, replace(begun, head=left.head), given)
-    lineage = store.lineage(checkpoint_id=given.id)
+    lineage = whole_lineage(store, checkpoint_id=given.id)
     # The log that it starts from, as one branch without parents: an entry has the same number in every branch that leads
     # through it.
     log = lineage.entries[: branch.parent_seq]

@@ -58,6 +58,7 @@ from phronomy.runs.finding.drift import drift_of
 from phronomy.runs.finding.results import result_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.log.log import as_sealed, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
@@ -143,7 +144,7 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
     same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
     # The runs inside are compared as well. A bearer could else bring an approved root with an inner run of another tool.
     if same and given.nested:
-        rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
+        rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries, kept_by(store))}
         same = all(part.id in rows and as_sealed(rows[part.id]) == as_sealed(part) for part in given.nested)
     if not same:
         raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)

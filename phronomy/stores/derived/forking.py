@@ -15,6 +15,7 @@ from phronomy.records.chain import branch_off
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.principals import Principal, as_principal
 from phronomy.stores import dispatch
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of, trail_row
 from phronomy.stores.rows import Append, Branch
 
@@ -98,7 +99,9 @@ def forked(
     row, inside = entries[place], {part.path for part in checkpoint.nested}
     # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
     # it does not come along.
-    nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
+    nested = {
+        part.path: part for part in rows_of(entries[: place + 1], kept_by(store)) if part.path in inside
+    }  # as they were then
     branch_id, at = branch_id or new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
     # Part of every idempotency key. The same salt makes the same key, and a settled result is found again; a new one
     # has the tool act once more.

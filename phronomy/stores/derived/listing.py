@@ -22,8 +22,10 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.record import Time, reader_of
 from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
+from phronomy.stores.derived.kept_texts import alineage, kept_by
+from phronomy.stores.log.kept_members import Texts, nothing_kept, whole_request
 from phronomy.stores.log.log import last_of, replay, up_to
-from phronomy.stores.native import apart, on_loop
+from phronomy.stores.native import apart
 from phronomy.stores.rows import (
     ENDED,
     AuditFilter,
@@ -114,13 +116,13 @@ class Waiting:
     label: str | None = None
 
     @classmethod
-    def of(cls, row: PendingRow) -> Waiting:
-        """Make the record from a row of a store. Raises `StoreError` if the row cannot be read."""
+    def of(cls, row: PendingRow, kept: Texts = nothing_kept) -> Waiting:
+        """Make the record from a row of a store; `kept` gives the texts that it names. Raises `StoreError` if it cannot be read."""
         try:
-            approval = PendingApproval.model_validate_json(row.body)
+            approval = PendingApproval.model_validate_json(whole_request(row, kept))
         # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
         # human has to see.
-        except ValueError:  # its text would quote the row
+        except (ValueError, TypeError, CheckpointError):  # its text would quote the row
             raise StoreError(
                 f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
             ) from None
@@ -201,7 +203,14 @@ def pending_page(
     rows = store.select_pending(found) if asks_human is None else [*_asking(store, found, asks_human)]
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
-    return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+    texts = kept_by(store)
+    return Page([Waiting.of(row, texts) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+
+
+def pending_rows(store: Store, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+    """As `Store.pending_rows`. Raises `CheckpointError` for a row that names a text which the store does not have."""
+    rows, kept = store.select_pending(pending_filter(store, run_id=run_id, thread_id=thread_id)), kept_by(store)
+    return [replace(row, body=whole_request(row, kept)) for row in rows]
 
 
 def count_pending(store: Store, wanted: Wanted, *, most: int | None = None) -> int:
@@ -230,7 +239,7 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
     while True:
         rows = store.select_pending(replace(wanted, after=place, limit=size))
         for row in rows:
-            if _asks_human(row) == asks_human:
+            if _asks_human(store, row) == asks_human:
                 yield row
                 found += 1
                 if found == most:
@@ -241,9 +250,9 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
         place, size = (rows[-1].requested_at, rows[-1].n), min(2 * size, BATCH)
 
 
-def _asks_human(row: PendingRow) -> bool:
+def _asks_human(store: Store, row: PendingRow) -> bool:
     """Whether a request waits for a human. Only what is a trigger is read for that: a text in a body has its quotes escaped."""
-    return '"trigger":{' not in row.body or Waiting.of(row).approval.asks_human
+    return '"trigger":{' not in row.body or Waiting.of(row, kept_by(store)).approval.asks_human
 
 
 def checkpoint_page(
@@ -316,24 +325,24 @@ def _records(rows: Iterable[AuditRow]) -> Iterator[AuditRecord]:
 # Of one lineage
 
 
-def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+def located(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """This checkpoint, which a lineage leads to, and its branch: as it was sealed, unless it is the last. Raises `CheckpointError`."""
-    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), checkpoint_id)
+    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), kept, checkpoint_id)
 
 
-def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+def last_in(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
     # Asked of the log itself and not of an index: an index that says otherwise than the log is damage, and is named as
     # such.
-    checkpoint = last_of(lineage.entries)
+    checkpoint = last_of(lineage.entries, kept)
     if checkpoint.id == checkpoint_id:
         return lineage.branch, checkpoint
     raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
 
 
-def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
+def led_through(lineage: Lineage, kept: Texts, checkpoint_id: str) -> list[Checkpoint]:
     """The checkpoints of a lineage up to this one, oldest first."""
-    found = replay(_shown(lineage, checkpoint_id))
+    found = replay(_shown(lineage, checkpoint_id), kept)
     # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read anyway.
     ids = [checkpoint.id for checkpoint in found]
     return found[: ids.index(checkpoint_id) + 1]
@@ -355,25 +364,25 @@ async def aload(store: Store, checkpoint_id: str) -> Checkpoint:
 async def alocate(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.locate`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return located(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return located(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 async def awhole(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.whole`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return last_in(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return last_in(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 async def ahead(store: Store, branch_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.head`."""
-    lineage = await on_loop(store).lineage(branch_id=text("branch_id", branch_id))
-    return lineage.branch, last_of(lineage.entries)
+    lineage, kept = await alineage(store, branch_id=text("branch_id", branch_id))
+    return lineage.branch, last_of(lineage.entries, kept)
 
 
 async def ahistory(store: Store, checkpoint_id: str) -> list[Checkpoint]:
     """As `Store.history`."""
     checkpoint_id = text("checkpoint_id", checkpoint_id)
-    return led_through(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+    return led_through(*await alineage(store, checkpoint_id=checkpoint_id), checkpoint_id)
 
 
 # Of one thread, of one pending approval

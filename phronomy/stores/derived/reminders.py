@@ -16,6 +16,7 @@ from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError
 from phronomy.records.calls import Reminded
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import Step, step_due
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import waiting_with_branch
 from phronomy.stores.derived.triggering import run_ended
@@ -67,7 +68,7 @@ def _rows(
     after = None
     while True:
         rows = store.select_pending(PendingFilter(facets=facets, expired_at=now, after=after, limit=_BATCH))
-        yield from (row for row in rows if wanted(_read(row)))
+        yield from (row for row in rows if wanted(_read(store, row)))
         if len(rows) < _BATCH:
             return
         after = rows[-1].requested_at, rows[-1].n
@@ -77,10 +78,10 @@ _BATCH: Final = 500
 """Rows that are read at once."""
 
 
-def _read(row: PendingRow) -> PendingApproval | None:
+def _read(store: Store, row: PendingRow) -> PendingApproval | None:
     """The request in a row; None if it is damaged, which whoever drives the run finds out as well."""
     try:
-        return Waiting.of(row).approval
+        return Waiting.of(row, kept_by(store)).approval
     except StoreError:
         return None
 

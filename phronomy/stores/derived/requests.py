@@ -18,6 +18,7 @@ from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import CallResult
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.stores.derived.kept_texts import kept_by, kept_text
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.derived.request_history import RequestHistory
 from phronomy.stores.log.log import items_of
@@ -32,10 +33,6 @@ RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "running", "
 has ended, or is not run; a human was asked again, under another id."""
 
 _PRIMITIVES: Final = ("select_pending", "select_branches")
-_TEXTS: Final = 500
-"""Kept texts that a store object remembers: as many as there are tools in use, and some."""
-_LONG: Final = 20_000
-"""Characters of the longest text that is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,27 +74,13 @@ def request(store: Store, pending_id: str) -> Request:
 
 def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
     """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
-    text = _kept(store, item.tool.schema_hash)
+    text = kept_text(store, item.tool.schema_hash)
     return None if text is None else object_of(parse(text))
 
 
 def description_of(store: Store, item: PendingApproval) -> str | None:
     """What the tool of a request said of itself when it asked; None where nothing is kept."""
-    return _kept(store, item.description_hash)
-
-
-def _kept(store: Store, digest: str | None) -> str | None:
-    """The text that is kept under this SHA-256; None if none is."""
-    if not digest:
-        return None
-    # What is kept under a SHA-256 is never another text, and is never deleted: once read, it need not be asked for again.
-    key = (store.tenant, digest)
-    text = store.read_texts.get(key)
-    if text is None and (text := store.kept_text(digest)) is not None and len(text) <= _LONG:
-        if len(store.read_texts) >= _TEXTS:
-            store.read_texts.clear()
-        store.read_texts[key] = text
-    return text
+    return kept_text(store, item.description_hash)
 
 
 def waiting_under(store: Store, pending_id: str) -> Waiting | None:
@@ -120,7 +103,7 @@ def waiting_with_branch(store: Store, pending_id: str) -> tuple[Waiting, Branch]
             f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row, _ in found)}",
             pending_id=pending_id,
         )
-    return (Waiting.of(found[0][0]), found[0][1]) if found else None
+    return (Waiting.of(found[0][0], kept_by(store)), found[0][1]) if found else None
 
 
 class SelectsWaiting(Protocol):
@@ -186,7 +169,7 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
         ) from None
     history = RequestHistory()
     asked: Checkpoint | None = None
-    for entry, item in items_of(lineage.entries):
+    for entry, item in items_of(lineage.entries, kept_by(store)):
         history.read(entry.path, item)
         if isinstance(item, Checkpoint) and item.id == record.checkpoint_id:
             asked = item

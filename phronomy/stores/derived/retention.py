@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.derived.grants import forget_run, keys_by_run
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import ago, text
 from phronomy.stores.log.log import rows_of
 from phronomy.stores.log.row_delta import row_text
@@ -152,7 +153,7 @@ def detached(store: Store, branch: Branch) -> list[Entry]:
     # and stay as they are.
     tips: dict[str, str] = {}
     found: list[Entry] = []
-    for entry, checkpoint in zip(rows, rows_of(entries), strict=True):
+    for entry, checkpoint in zip(rows, rows_of(entries, kept_by(store)), strict=True):
         if entry.branch_id == branch.id and tips.get(entry.path) != branch.id:
             # Whole, with every result written out: the journal that they referred to goes with the parent.
             found.append(replace(entry, body=row_text(None, checkpoint, {}), parent_id=checkpoint.parent_id))

@@ -11,6 +11,7 @@ from phronomy.records.calls import Decided
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.trigger_errors import TriggerFired, TriggerSuperseded
 from phronomy.rules.triggers import others_of, with_superseded
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import Append, Branch, PendingFilter, holder_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def waiting_on(store: Store, branch: Branch) -> list[Waiting]:
     """What waits on a branch, oldest first. Raises `StoreError` for a damaged row."""
     rows = store.select_pending(PendingFilter(facets={"run": branch.run_id}))
-    return [Waiting.of(row) for row in rows if row.branch_id == branch.id]
+    return [Waiting.of(row, kept_by(store)) for row in rows if row.branch_id == branch.id]
 
 
 def lost_to(item: PendingApproval, waiting: Iterable[PendingApproval], at: datetime) -> str | None:

@@ -21,6 +21,7 @@ from phronomy.records.calls import CallSettled, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
+from phronomy.stores.log.kept_members import Naming, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
@@ -28,11 +29,18 @@ if TYPE_CHECKING:
     from phronomy.records.calls import Outcome
 
 
-def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> Entry:
-    """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id."""
+def row_entry(
+    parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled], naming: Naming | None = None
+) -> Entry:
+    """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id.
+
+    `naming` says what the row may name of kept texts.
+    """
     # A delta and not the whole: a conversation of a thousand turns would else be written a thousand times, and the
     # store would grow with its square.
     body = row_text(parent, child, settled)
+    if naming is not None:
+        body = named(body, naming)
     follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
     return Entry(
         path=child.path,
@@ -72,8 +80,15 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
     return [pending_row(item, place, checkpoint.id, label) for item in checkpoint.pending]
 
 
-def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label: str | None) -> PendingRow:
-    """The row to list for a request that waits on a branch, at this checkpoint."""
+def request_text(item: PendingApproval) -> str:
+    """The text of a request in its row."""
+    return item.model_dump_json(exclude_defaults=True)
+
+
+def pending_row(
+    item: PendingApproval, branch: Branch, checkpoint_id: str, label: str | None, body: str | None = None
+) -> PendingRow:
+    """The row to list for a request that waits on a branch, at this checkpoint; `body` stands for its text."""
     return PendingRow(
         pending_id=item.id,
         # Where it waits is written over by the store, from the branch that is written to.
@@ -89,7 +104,7 @@ def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label
         # or a reminder is due. `recover_all` walks it, and would find the others again and again.
         requested_at=item.requested_at.timestamp(),
         expires_at=due.timestamp() if (due := next_due(item)) is not None else None,
-        body=item.model_dump_json(exclude_defaults=True),
+        body=request_text(item) if body is None else body,
     )
 
 
@@ -115,10 +130,12 @@ def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
 
 
-def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:
+def rows_of(
+    entries: Iterable[Entry], kept: Texts = nothing_kept, journals: dict[str, list[Outcome]] | None = None
+) -> Iterator[Checkpoint]:
     """Each checkpoint of a log, roots and nested ones, oldest first. `journals` gets what follows the last of each path.
 
-    Raises `CheckpointError` for a log that cannot be read.
+    `kept` gives the texts that rows name: see `kept_members.py`. Raises `CheckpointError` for a log that cannot be read.
     """
     journals = {} if journals is None else journals
     # One chain for each path: the rows of nested runs stand between those of the root, in the order they were written.
@@ -133,7 +150,7 @@ def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None 
         settled = settled_in(journals.pop(entry.path, ()))
         before = tips.get(entry.path)
         columns: Columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
-        now = row_checkpoint(before, entry.body, settled, columns)
+        now = row_checkpoint(before, with_all(entry, kept).body, settled, columns)
         # The log of a thread's next run goes on from this one's. Nested runs and journal of the run before are not the
         # new run's.
         if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
@@ -143,17 +160,17 @@ def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None 
         yield now
 
 
-def items_of(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Checkpoint | Outcome]]:
+def items_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Iterator[tuple[Entry, Checkpoint | Outcome]]:
     """Each entry of a log with the checkpoint or the outcome in it, in the order of what happened.
 
     Raises `CheckpointError` for a log that cannot be read.
     """
-    rows = rows_of(entries)
+    rows = rows_of(entries, kept)
     for entry in entries:
         yield entry, outcome_from(entry.body) if entry.checkpoint_id is None else next(rows)
 
 
-def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
+def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpoint]:
     """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
 
     Raises `CheckpointError` for a log that cannot be read.
@@ -161,7 +178,7 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
     journals: dict[str, list[Outcome]] = {}
     found: list[Checkpoint] = []
     live: dict[str, Checkpoint] = {}
-    for row in rows_of(entries, journals):
+    for row in rows_of(entries, kept, journals):
         if row.path == "":
             if found and found[-1].run_id != row.run_id:
                 live.clear()
@@ -194,7 +211,7 @@ def up_to(checkpoint_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[: place + 1]
 
 
-def last_of(entries: Sequence[Entry]) -> Checkpoint:
+def last_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Checkpoint:
     """The last root checkpoint of a log, with its journal and the live runs nested in it: the last of `replay`, for far less.
 
     Values that a later row replaced are not read, so damage in them is not seen. Raises `CheckpointError` for what cannot be read.
@@ -204,9 +221,9 @@ def last_of(entries: Sequence[Entry]) -> Checkpoint:
         # one JSON text and validates what counts in the end; `replay` makes every checkpoint on the way, which costs
         # several times as much. A load and a resume need the last one only. `replay` stays, as history, forks, events
         # and drawings need them all, and since it knows which row is damaged.
-        return _put_together(entries)
+        return _put_together(entries, kept)
     except (ValueError, CheckpointError):  # reading one after another says what is wrong, and where
-        return replay(entries)[-1]
+        return replay(entries, kept)[-1]
 
 
 class _Line:
@@ -215,17 +232,17 @@ class _Line:
     def __init__(self, path: str) -> None:
         self.path = path
         self.rows: list[Entry] = []
-        # Kept as texts, by the place of the row that follows: most of the journal is superseded by that row, and then
+        # Texts as texts, by the place of the row that follows: most of the journal is superseded by that row, and then
         # nothing but results is read of it.
         self.journals: dict[int, list[str]] = {}
         self.journal: list[str] = []
 
-    def last(self) -> Checkpoint:
+    def last(self, kept: Texts) -> Checkpoint:
         """The last checkpoint of the path, with its journal."""
         row = self.rows[-1]
         columns: Columns = {"id": row.checkpoint_id or "", "parent_id": row.parent_id, "path": self.path}
         follows = self.rows[-2].checkpoint_id if len(self.rows) > 1 else None
-        found = last_checkpoint([each.body for each in self.rows], self.journals, columns, follows)
+        found = last_checkpoint([each.body for each in self.rows], self.journals, columns, follows, kept)
         return found.evolve(journal=tuple([outcome_from(text) for text in self.journal])) if self.journal else found
 
     def is_over(self) -> bool:
@@ -235,7 +252,7 @@ class _Line:
         return '"ended":"' in self.rows[-1].body
 
 
-def _put_together(entries: Sequence[Entry]) -> Checkpoint:
+def _put_together(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Checkpoint:
     """As `last_of`. Raises `ValueError` or `CheckpointError` for a log that `replay` is to read."""
     lines = {"": _Line("")}
     begun: str | None = None
@@ -262,7 +279,7 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
         line.rows.append(entry)
     if not lines[""].rows:
         raise ValueError("no root row")
-    last = lines[""].last()
+    last = lines[""].last(kept)
     if last.ended is not None or len(lines) == 1:
         return last
     open_ids = {call.id for call in last.calls if call.result is None}
@@ -272,7 +289,7 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
         # A path without rows has journal alone: that is a log that was cut, and the root's own rows say what is to be
         # done about the call.
         if path and line.rows and (awaited or not line.is_over()):
-            part = line.last()
+            part = line.last(kept)
             if awaited or part.ended is None:
                 nested.append(part)
     return last.evolve(nested=tuple(nested))

@@ -29,6 +29,7 @@ from phronomy.records.checkpoint import VERSION, Checkpoint, Fields, content_of,
 from phronomy.records.decisions import Decision
 from phronomy.records.messages import Message, Settlement
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
+from phronomy.stores.log.kept_members import Texts, with_members
 from phronomy.stores.log.shown_state import MARK, filled, thinned
 from phronomy.stores.log.text_patch import folded, patch, patched
 
@@ -332,12 +333,12 @@ _ONWARD: Final = frozenset(("version", "cut", "patch", "changed", "shown", "held
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
-    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None
+    bodies: Sequence[str], journals: Mapping[int, Sequence[str]], columns: Columns, follows: str | None, kept: Texts
 ) -> Checkpoint:
     """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
 
     `journals` are the texts of the journal entries before a row, after the row before it, by its place. `columns` are those of the
-    last row; `follows` is the id of the row before it.
+    last row; `follows` is the id of the row before it. `kept` gives the texts that rows name.
     """
     # All rows as one JSON text: one call of the validator costs a fraction of one call for each row.
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
@@ -392,7 +393,7 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # began. Only those are validated as a whole.
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
-    fields = {**implied, **{name: tuple(log) for name, log in logs.items()}, **_fields(bodies, latest, changed)}
+    fields = {**implied, **{name: tuple(log) for name, log in logs.items()}, **_fields(bodies, latest, changed, kept)}
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
@@ -401,17 +402,19 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     return _BLANK.evolve(**columns, **fields)
 
 
-def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int]) -> dict[str, Any]:
+def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int], kept: Texts) -> dict[str, Any]:
     """What the rows say that have the last word on a field, with the calls that changed later."""
     read: dict[int, Mapping[str, Any]] = {}
     fields: dict[str, Any] = {}
     for name, place in latest.items():
         if name not in _ONWARD:
             if place not in read:
-                read[place] = _Rest.model_validate_json(bodies[place]).__dict__
+                read[place] = _Rest.model_validate_json(with_members(bodies[place], kept)).__dict__
             fields[name] = read[place][name]
     if changed:
-        late = [call for place in changed for call in _Rest.model_validate_json(bodies[place]).changed]
+        late = [
+            call for place in changed for call in _Rest.model_validate_json(with_members(bodies[place], kept)).changed
+        ]
         fields["calls"] = _put_in(fields["calls"], late)
     return fields
 

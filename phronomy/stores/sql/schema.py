@@ -16,7 +16,7 @@ COUNTS: Final = "counts"
 
 # Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
 # here is for one question, which is said beside it; one more is a page more to write in every commit.
-MIGRATIONS: Final = (
+_MIGRATIONS: Final = (
     # 1. The first: branches, their logs, what is pending in them, and the audit trail.
     (
         # A row for each branch, with all that changes while a run goes on: a step updates this row and inserts into the
@@ -157,10 +157,23 @@ MIGRATIONS: Final = (
         "CREATE INDEX phronomy_documents_expiry ON <documents> (tenant, expires_at) WHERE expires_at IS NOT NULL",
     ),
 )
+
+_OTHER_BRANCHES: Final = (
+    # The branch that has the id of its run, which most runs have alone, is found by that id. What is left are forks: the index of
+    # all of them is a page less to write when a run begins.
+    "DROP INDEX <in schema>phronomy_branches_run",
+    "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>) WHERE run_id <> id",
+)
+
+MIGRATIONS: Final = (
+    *_MIGRATIONS,
+    # 5. The index of the branches of a run has forks alone: before, it had all branches.
+    _OTHER_BRANCHES,
+)
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
 SQLITE_MIGRATIONS: Final = (
-    *MIGRATIONS,
+    *_MIGRATIONS,
     # 5. How many requests wait: before, each count walked all of them. In PostgreSQL all who open and close requests would
     # meet at such a row, and each would wait for the commit of the one before.
     (
@@ -179,6 +192,8 @@ SQLITE_MIGRATIONS: Final = (
         "DROP INDEX phronomy_branches_ended",
         "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE <over>",
     ),
+    # 6. As 5. elsewhere.
+    _OTHER_BRANCHES,
 )
 """The schema in SQLite, which has a version of its own."""
 

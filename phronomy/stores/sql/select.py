@@ -18,6 +18,10 @@ _OTHER: Final = """
             AND o.requested_at = <row>.requested_at AND o.n = <row>.n
     ) IS NOT NULL
 """
+# The branch that has the id of its run, and the others: each by an index of its own.
+_OF_RUN: Final = """
+    (b.tenant = ? AND b.id = ? AND b.run_id = b.id OR b.tenant = ? AND b.run_id = ? AND b.run_id <> b.id)
+"""
 _CHECKPOINT: Final = "entry.checkpoint_id, b.id, b.run_id, b.thread_id, b.agent, entry.label, entry.body, entry.n"
 _AUDIT: Final = "a.at, a.run_id, a.thread_id, a.pending_id, a.body, a.n"
 
@@ -56,9 +60,7 @@ class Select:
 def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, Values]:
     """The statement for branches, and its values."""
     select = Select("<branch>", "<branches> b")
-    select.where("b.tenant = ?", tenant)
-    select.where("b.run_id = ?", wanted.run_id)
-    select.where("b.thread_id = ?", wanted.thread_id)
+    _of_run_or_thread(select, tenant, wanted.run_id, wanted.thread_id)
     if wanted.parents is not None:
         select.where("b.parent_branch <among>", sql.listed(wanted.parents))
     # Written as the partial index says it, word by word: the planner uses such an index only where it sees that the
@@ -76,6 +78,15 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
         select.where("b.handed IS NOT NULL")
     select.order("b.n", wanted.limit)
     return select.made(sql)
+
+
+def _of_run_or_thread(select: Select, tenant: str, run_id: str | None, thread_id: str | None) -> None:
+    """Require that branches are of this tenant, run and thread."""
+    if run_id is None:
+        select.where("b.tenant = ?", tenant)
+    else:
+        select.where(_OF_RUN, *(tenant, run_id) * 2)
+    select.where("b.thread_id = ?", thread_id)
 
 
 def pending(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
@@ -139,9 +150,7 @@ def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple
         # From the branches to their rows: a run has few branches, and the rows of each lie together.
         source = "<branches> b JOIN <log> entry ON <branch entries>"
         select = Select(_CHECKPOINT, source)
-        select.where("b.tenant = ?", tenant)
-        select.where("b.run_id = ?", wanted.run_id)
-        select.where("b.thread_id = ?", wanted.thread_id)
+        _of_run_or_thread(select, tenant, wanted.run_id, wanted.thread_id)
         # Whole branches before the cursor are not entered.
         select.where("b.n >= ?", None if wanted.after is None else wanted.after // SIZE)
     else:

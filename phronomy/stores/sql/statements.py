@@ -301,6 +301,7 @@ class Texts:
 
     def __init__(self, dialect: Dialect, schema: str) -> None:
         words, tables = _words(dialect), {table: f"{schema}phronomy_{table}" for table in (*TABLES, COUNTS)}
+        tables["in schema"] = schema
         percent = "%%" if dialect.mark == "%s" else "%"  # the driver takes one for the begin of a mark
         self._mark, self._percent = dialect.mark, percent
         self._bare = words | tables
@@ -396,8 +397,10 @@ class Statements(LeaveStatements):
         self.migrations: Final = tuple(tuple(bare(text) for text in migration) for migration in dialect.migrations)
         self.branch: Final = sql("SELECT <columns>, n FROM <branches> WHERE tenant = ? AND id = ? <lock>")
         self.parent: Final = sql("SELECT <columns> FROM <branches> WHERE tenant = ? AND id = ? <share>")
+        # An id that is taken gives no row. Ids of runs are random: to look first would be in vain each time.
         self.add_branch: Final = sql(
-            "INSERT INTO <branches> (tenant, <columns>) VALUES (?, <marks>) RETURNING n",
+            """INSERT INTO <branches> (tenant, <columns>) VALUES (?, <marks>) ON CONFLICT (tenant, id) DO NOTHING
+            RETURNING n"""
         )
         self.change_branch: Final = sql(
             """UPDATE <branches> SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ?,

@@ -265,11 +265,10 @@ class SQLStore(Store):
             # is about to be committed.
             row = yield "one", self._statements.parent, (self.tenant, branch.parent_branch)
             check_parent(branch, records.branch_of(row) if row is not None else None)
-        # The unique index would refuse it too, but its error says nothing that a caller could tell from others.
-        if (yield "one", self._statements.branch, (self.tenant, branch.id)) is not None:
-            raise taken_id("branch", branch.id)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         added = yield "one", self._statements.add_branch, records.branch_values(self.tenant, after)
+        if added is None:
+            raise taken_id("branch", branch.id)
         if change.entries:
             yield "many", self._statements.add_entries, records.entry_values(self.tenant, change, added[0])
         yield from self._add(change, after, added[0])
