@@ -200,7 +200,7 @@ LAZY = {
     "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
     "phronomy.chat.telegram.api": {"httpx2", "urllib.parse", "urllib.request"},
     "phronomy.tokens.keys": {"jwt"},
-    "phronomy.tools.arguments": {"docstring_parser"},
+    "phronomy.tools.docstring": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},

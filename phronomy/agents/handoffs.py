@@ -15,8 +15,9 @@ from phronomy.records.chain import HANDOFF
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import Arguments, read_docstring
+from phronomy.tools.arguments import Arguments
 from phronomy.tools.context import ToolContext
+from phronomy.tools.docstring import read_docstring
 from phronomy.tools.tool import Requirement, Tool
 
 InputFilter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
 from phronomy.records.calls import Call, HandedOver, Unguarded
 from phronomy.records.checkpoint import AgentRef, Checkpoint, Fields
@@ -21,7 +21,7 @@ _Begun: Final[Callable[..., Record]] = cast("Any", create_model)(
     "Checkpoint",
     __base__=Record,
     **{
-        name: (Fields.model_fields[name].rebuild_annotation(), ...)
+        name: (Fields.model_fields[name].rebuild_annotation(), Field(repr=False))
         for name in [
             "id",
             "parent_id",

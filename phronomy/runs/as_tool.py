@@ -18,7 +18,8 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
-from phronomy.tools.arguments import Arguments, read_docstring
+from phronomy.tools.arguments import Arguments
+from phronomy.tools.docstring import read_docstring
 from phronomy.tools.tool import Requirement, Tool
 
 

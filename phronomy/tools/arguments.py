@@ -557,19 +557,6 @@ def _tidy(node: JsonValue) -> JsonValue:
     return tidied
 
 
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description in a docstring, and what it says of each parameter."""
-    text = inspect.cleandoc(text)
-    if "\n" not in text:
-        return text, {}
-    # Imported here: 25 ms that only tools with a longer docstring need.
-    from docstring_parser import parse  # noqa: PLC0415
-
-    parsed = parse(text)
-    told = {each.arg_name: each.description for each in parsed.params if each.description}
-    return parsed.description or "", told
-
-
 def places_of(error: ValidationError, value: JsonDict, hidden: frozenset[str]) -> list[tuple[str, str]]:
     """What is wrong with these arguments where, for people: each a JSON Pointer, and a sentence.
 

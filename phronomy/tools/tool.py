@@ -34,8 +34,9 @@ from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
-from phronomy.tools.arguments import Arguments, Unfit, in_canonical_form, parameters_of, places_of, read_docstring
+from phronomy.tools.arguments import Arguments, Unfit, in_canonical_form, parameters_of, places_of
 from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
+from phronomy.tools.docstring import read_docstring
 from phronomy.tools.options import check_failure_options, check_options, refused
 from phronomy.tools.results import cut, rendered
 

@@ -71,7 +71,15 @@ def digests_in(bodies: Iterable[str]) -> set[str]:
 
 def with_members(body: str, kept: Texts) -> str:
     """The text of a row with all that it names. Raises `CheckpointError` if something is not kept."""
-    return _NAMED.sub(lambda found: kept(_digest_in(found[1]))[1:-1], body) if MARK in body else body
+    # Most rows name one thing or nothing: a third of the time of `sub`.
+    place = body.find(MARK)
+    while place >= 0:
+        members = MARK
+        if (found := _NAMED.match(body, place)) is not None:
+            members = kept(_digest_in(found[1]))[1:-1]
+            body = f"{body[:place]}{members}{body[found.end() :]}"
+        place = body.find(MARK, place + len(members))
+    return body
 
 
 def with_all(entry: Entry, kept: Texts) -> Entry:

@@ -378,9 +378,10 @@ class _File:
             row = self._run(db, _SQL.version).fetchone()
         except sqlite3.OperationalError:
             # Whether the table is there is asked only now: it is missing at the first opening alone.
-            if self._run(db, _HAS_SCHEMA).fetchone() is not None:
-                raise
-            return 0
+            if self._run(db, _HAS_SCHEMA).fetchone() is None:
+                return 0
+            # Another process has made it in between, or something else is wrong, which is said now.
+            row = self._run(db, _SQL.version).fetchone()
         # Guessing 0 would run the first migration over tables that are there.
         if row is None or type(row[0]) is not int:
             raise StoreError(f"{self.path}: the version of its schema cannot be read: the file is damaged")
