@@ -168,3 +168,27 @@ def test_ctrl_c_while_a_record_is_built_is_a_ctrl_c_and_it_is_built_by_the_next_
 
 def test_a_signal_while_a_record_is_written_is_told_as_what_it_is() -> None:
     assert printed(BUILDS.replace("MEANWHILE", "") + WRITTEN) == ["KeyboardInterrupt None"] * 2 + ["SystemExit 7"] * 2
+
+
+def test_a_run_begins_without_the_validator_of_whole_checkpoints() -> None:
+    """What it reads beside, such as journals, is built when a checkpoint is read as a text; the first is dumped as any other is."""
+    told = """
+from phronomy import Agent, MemoryStore, tool
+from phronomy.records.checkpoint import Checkpoint, Fields
+from phronomy.testing import ScriptedModel, call, say
+
+
+@tool(requires_approval=True)
+def pay(amount: int) -> str:
+    "Pay."
+    return "paid"
+
+
+model = ScriptedModel([call("pay", {"amount": 1}), say("It is paid.")])
+agent = Agent(name="desk", model=model, tools=[pay], store=MemoryStore())
+waits = agent.invoke("Pay.").checkpoint
+print(Checkpoint.__pydantic_complete__, list(waits.__dict__) == list(Fields.model_fields))
+print(agent.resume(waits.id, approved=True).output)
+"""
+    done = subprocess.run([sys.executable, "-c", told], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("False True\nIt is paid.\n", "")

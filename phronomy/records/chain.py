@@ -44,7 +44,10 @@ _Begun: Final[Callable[..., Record]] = cast("Any", create_model)(
         ]
     },
 )
-_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct()
+# All names are there, in the order in which a checkpoint is dumped; `evolve` replaces what is required.
+_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(
+    **{name: None for name, field in Fields.model_fields.items() if field.is_required()}
+)
 
 
 def begin(
