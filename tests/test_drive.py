@@ -13,13 +13,14 @@ import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver
 
 from phronomy import Agent, Hooks, MemoryStore, ModelError, NotAuthorized, tool
+from phronomy.concurrency import crew
 from phronomy.engine import run_tools
 from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.superfluous.calls import found
-from phronomy.graph import StateGraph, interrupt
+from phronomy.graph import END, START, StateGraph, interrupt
 from phronomy.records.calls import Call, Ending, Outcome
 from phronomy.records.moves import Done, Wait
 from phronomy.rules import authorization
@@ -398,6 +399,60 @@ def test_a_caller_who_leaves_in_the_first_write_of_a_graph_takes_the_intents_bac
     (branch,) = store.branches()
     assert (branch.owner, [each.type for each in store.head(branch.id)[1].journal]) == (None, ["started", "withdrawn"])
     assert (driver.resume(graph, branch.head or "").status, entered) == ("suspended", ["look", "ask"])
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("noted", ["began", "wrote"])
+def test_a_caller_who_leaves_behind_the_first_write_of_a_graph_takes_the_intents_back(
+    driver: Driver, noted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write has returned, and the worker is about to take note of it: nobody was entered (law 5)."""
+    store = Noting()
+    graph, entered = looking(driver, store)
+    cls = Ledger if noted == "began" else Runner
+    note = getattr(cls, noted)
+
+    def leave(self: object, *args: object) -> None:
+        note(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cls, noted, leave)
+        with pytest.raises(KeyboardInterrupt):
+            driver.invoke(graph, {})
+    (branch,) = store.branches()
+    assert (branch.owner, [each.type for each in store.head(branch.id)[1].journal]) == (None, ["started", "withdrawn"])
+    assert entered == []
+    assert (driver.resume(graph, branch.head or "").status, entered) == ("suspended", ["look", "ask"])
+
+
+def test_a_caller_who_leaves_while_calls_get_their_threads_takes_the_others_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A human is asked about the call that was handed to a thread, and not about those that nobody was handed (law 5)."""
+    store, entered = Noting(), list[str]()
+
+    def node(name: str) -> Callable[[Orders], None]:
+        return lambda state: entered.append(name)
+
+    builder = StateGraph(Orders)
+    for name in ("one", "two", "three"):
+        builder.add_node(name, node(name)).add_edge(START, name).add_edge(name, END)
+    graph = builder.compile(store=store)
+
+    def leave(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(crew, "spawn", leave)
+        with pytest.raises(KeyboardInterrupt):
+            graph.invoke({})
+    (branch,) = store.branches()
+    assert (branch.owner, entered) == (None, [])
+    (found,) = graph.recover_all()
+    assert found.result is not None
+    assert [(item.tool_name, item.why) for item in found.result.checkpoint.pending] == [("one", "outcome_unknown")]
+    assert sorted(entered) == ["three", "two"]
 
 
 def test_a_call_is_looked_up_in_one_state_while_calls_beside_it_end() -> None:

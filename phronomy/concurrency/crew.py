@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from phronomy.foundation.lazy_modules import asyncio
 T = TypeVar("T")
 
 
-def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
+def side_by_side(work: Iterable[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
     """Run pieces of work in threads and yield each result as it comes in. An error is raised once the others are finished.
 
     With the `owner` of the runs that it is of, also what it gives before it is through.
@@ -37,12 +37,12 @@ class Crew(Generic[T]):
         """Whether any of them runs, or has raised an error that is still to be raised here."""
         return self._running > 0 or self._raised is not None
 
-    def begin(self, work: Sequence[Callable[[], T]], owner: object | None = None) -> None:
-        """Begin these, each in a thread."""
+    def begin(self, work: Iterable[Callable[[], T]], owner: object | None = None) -> None:
+        """Begin these, each in a thread. The next is asked for once the one before it has its thread."""
         with listening(owner, self._box.put):
             for each in work:
                 spawn(each, self._box.put)
-        self._running += len(work)
+                self._running += 1
 
     def results(self) -> Generator[T | Piece | Heard]:
         """Yield each result as it comes in. An error is raised once the others are finished."""

@@ -96,7 +96,7 @@ class Runner:
     """One chain of a run being driven: its spec, its state, and what of it is not stored yet."""
 
     untouched: tuple[Outcome, ...] = ()
-    """Intents that are stored, or about to be, while none of their calls was entered: whoever leaves takes them back."""
+    """Intents that are stored, or about to be, of calls that were not entered: whoever leaves takes them back."""
 
     def __init__(
         self,
@@ -503,6 +503,14 @@ class Runner:
         """Tell the watchers of a write inside a call, in the order of the log."""
         if self.shared.heard is not None and not self.root:
             self.shared.heard.append(Inner(self.state.path, self._writing))
+
+    def enters(self, id: str) -> None:
+        """A call is entered, or handed to a thread that enters it whenever it likes: nobody takes its intent back any more."""
+        # Nothing is written where it is not among them: a call in a thread must not put back what was handed over meanwhile.
+        if any(isinstance(intent, CallStarted) and intent.id == id for intent in self.untouched):
+            self.untouched = tuple(
+                [each for each in self.untouched if not (isinstance(each, CallStarted) and each.id == id)]
+            )
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""

@@ -6,7 +6,7 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
@@ -56,16 +56,17 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
         runner.untouched = ()
         yield alone
         return
-    runner.untouched = ()  # each is entered in a thread, whenever that likes
+    # Each is entered in a thread, whenever that likes. One that was not handed to a thread yet is entered by nobody.
+    work = (partial(run, runner, id, drive) for id in handed_over(runner, calls))
     if is_eager(runner):
         crew = runner.crew = runner.crew or Crew()
-        crew.begin([partial(run, runner, call.id, drive) for call in calls], owner)
+        crew.begin(work, owner)
         while isinstance(outcome := crew.next(), Piece | Heard):
             if runner.streams:
                 yield outcome
         yield outcome
         return  # others run on, and more may begin
-    with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
+    with closing(side_by_side(work, owner)) as outcomes:
         for outcome in outcomes:
             # The outcomes count whether anybody watches or not. Once a stream is closed, `events_of` goes on to the next outcome of
             # a call, and a piece would stop it short of that.
@@ -82,19 +83,27 @@ async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> As
         runner.untouched = ()
         yield alone
         return
-    runner.untouched = ()
+    work = (run(runner, id, drive) for id in handed_over(runner, calls))
     if is_eager(runner):
         crew = runner.acrew = runner.acrew or ACrew()
-        crew.begin([run(runner, call.id, drive) for call in calls], owner)
+        crew.begin(work, owner)
         while isinstance(outcome := await crew.next(), Piece | Heard):
             if runner.streams:
                 yield outcome
         yield outcome
         return  # others run on, and more may begin
-    async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
+    async with aclosing(aside_by_side(work, owner)) as outcomes:
         async for outcome in outcomes:
             if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
+
+
+def handed_over(runner: Runner, calls: Sequence[Call]) -> Iterator[str]:
+    """The ids of the calls, each at the moment when it is handed to whoever runs it."""
+    for call in calls:
+        runner.enters(call.id)
+        yield call.id
+    runner.untouched = ()
 
 
 def is_eager(runner: Runner) -> bool:
@@ -139,7 +148,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if call.attempt > 1 and (nested is None or tool.retries):
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
     if nested is not None:
-        runner.untouched = ()
+        runner.enters(id)
         return run_apart(runner, call, tool, nested, drive)
     # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
@@ -157,7 +166,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
             # behind.
             inline = tool.timeout is None and not tool.may_be_left
             # Up to here whoever leaves takes the intent back: nobody has to be asked what became of a call that was not entered.
-            runner.untouched = ()
+            runner.enters(id)
             value = work() if inline else in_thread(work, tool.timeout, leave)
     # No `Exception`, so that `except Exception` in a body does not swallow it. A body that caught it all the same is found out by
     # `asking`.
@@ -180,7 +189,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if call.attempt > 1 and (nested is None or tool.retries):
         await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
     if nested is not None:
-        runner.untouched = ()
+        runner.enters(id)
         return await arun_apart(runner, call, tool, nested, drive)
     await runner.ledger.aensure_held()
     started = clock.monotonic()
@@ -191,7 +200,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         around = runner.shared.around(runner.state.path, call.call_id)
         with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
             inline = tool.timeout is None and not tool.may_be_left
-            runner.untouched = ()
+            runner.enters(id)
             if not tool.is_async:
                 value = await ain_thread(work, tool.timeout, leave)
             elif inline:

@@ -220,13 +220,15 @@ def _create(
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
         # nobody knows that its worker is lost.
         store.create(branch, change, exclusive=exclusive)
+        # Inside as well: nobody else lets go of the run yet, and a human would be asked about nodes that nobody entered.
+        _begun(runner, change, intents, asked)
     # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
                 let_go(runner)
         raise
-    return _begun(runner, change, intents, asked)
+    return runner
 
 
 async def _acreate(
@@ -248,12 +250,13 @@ async def _acreate(
     asked = uptime()
     try:
         await whole(on_loop(store).create(branch, change, exclusive=exclusive))
+        _begun(runner, change, intents, asked)
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
                 await whole(let_go(runner))
         raise
-    return _begun(runner, change, intents, asked)
+    return runner
 
 
 def _branch_of(state: Checkpoint, parent: Checkpoint | None, origins: Sequence[Branch]) -> Branch:
@@ -307,13 +310,12 @@ def _change(
     return change, intents
 
 
-def _begun(runner: Runner, change: Append, intents: Sequence[Outcome], asked: float) -> Runner:
-    """The runner, now that the first write is stored; `asked` is when it was begun."""
+def _begun(runner: Runner, change: Append, intents: Sequence[Outcome], asked: float) -> None:
+    """Take note that the first write is stored; `asked` is when it was begun."""
     runner.ledger.began(change, asked)
     if intents:
         runner.wrote(intents)
     runner.writing = False
-    return runner
 
 
 class _Looks:
