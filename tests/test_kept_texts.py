@@ -17,7 +17,8 @@ from places import Place
 
 from phronomy import Agent, Checkpoint, SQLiteStore, tool
 from phronomy.errors import CheckpointError, StoreError
-from phronomy.records.decisions import PendingApproval, ToolIdentity
+from phronomy.foundation.json_text import canonical
+from phronomy.records.decisions import PendingApproval, ToolIdentity, call_digest
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.log.kept_members import digest_of_text, named_request
@@ -135,6 +136,32 @@ def test_a_text_that_is_not_as_it_was_kept_is_a_typed_error(
     other.read_texts.clear()
 
 
+@pytest.mark.parametrize("found", ["Pay nothing.", b"\xff", 17], ids=["another", "bytes", "a number"])
+def test_what_is_kept_under_the_hash_of_another_text_is_told_to_nobody(place: Place, found: Any) -> None:
+    """A human who decides reads what the tool said of itself when it asked, or nothing."""
+    store = place.open()
+    one, two = (desk(store).invoke("Pay order 1").checkpoint for _ in range(2))
+    other = place.open()
+    other.kept_text = lambda digest: found  # type: ignore[method-assign]
+    shown = other.request(one.pending[0].id)
+    assert (shown.description, shown.schema) == (None, None)
+    with pytest.raises(CheckpointError, match="missing from the store, or damaged"):
+        other.load(two.id)
+    with pytest.raises(StoreError, match="cannot be read"):
+        other.request(two.pending[0].id)
+
+
+def test_a_request_that_tells_of_another_tool_than_is_decided_cannot_be_read(place: Place) -> None:
+    """Law 2. Its row names the text of another tool, which the store has; the digest is that of the call."""
+    store = place.open()
+    desk(store).invoke("Pay order 1")
+    (row,) = store.select_pending(PendingFilter())
+    for old, new in (('"name":"pay"', '"name":"look"'), ('\\"order\\":1', '\\"order\\":2')):
+        assert old in row.body
+        with pytest.raises(StoreError, match="cannot be read"):
+            Waiting.of(replace(row, body=row.body.replace(old, new)), lambda digest: "")
+
+
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 TOOL = ToolIdentity(name="pay", schema_hash="5" * 64, gate="always")
 HASH = "d" * 64
@@ -164,9 +191,9 @@ def test_a_request_is_what_it_was_when_it_is_read(fields: dict[str, Any], left: 
         "call_id": "c",
         "tool": TOOL,
         "args": {"n": 5.0},
-        "digest": "x",
         "agent": 'de"sk',
     }
+    given |= {"digest": call_digest(fields.get("tool", TOOL), canonical(given["args"]))}
     item = PendingApproval(**{**given, "requested_at": AT, **fields})
     body = item.model_dump_json(exclude_defaults=True)
     place: dict[str, Any] = {

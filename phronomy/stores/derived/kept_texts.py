@@ -31,7 +31,7 @@ _SEEN: Final = 2_000
 
 
 def kept_text(store: Store, digest: str | None) -> str | None:
-    """The text that is kept under this SHA-256; None if none is."""
+    """The text that is kept under this SHA-256; None if none is, and for what is kept there and has another."""
     if not digest:
         return None
     # What is kept under a SHA-256 is never another text, and is never deleted: once read, it need not be asked for again.
@@ -39,8 +39,11 @@ def kept_text(store: Store, digest: str | None) -> str | None:
     return _read(store, digest, store.kept_text(digest)) if text is None else text
 
 
-def _read(store: Store, digest: str, text: str | None) -> str | None:
-    if text is not None and len(text) <= _LONG:
+def _read(store: Store, digest: str, text: object) -> str | None:
+    # A database that was damaged or changed may hand out anything. It would be told of a tool, to whoever decides.
+    if not isinstance(text, str) or digest_of_text(text) != digest:
+        return None
+    if len(text) <= _LONG:
         if len(store.read_texts) >= _TEXTS:
             store.read_texts.clear()
         store.read_texts[store.tenant, digest] = text
@@ -57,7 +60,7 @@ def kept_by(store: Store, read: Mapping[str, str | None] | None = None) -> Texts
             return found
         text = read[digest] if read and digest in read else kept_text(store, digest)
         # A row would say something else of its agent or its tool.
-        if text is None or digest_of_text(text) != digest:
+        if text is None:
             raise CheckpointError(
                 f"a stored row refers to the text {digest}, which is missing from the store, or damaged"
             )

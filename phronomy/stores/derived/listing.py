@@ -19,7 +19,7 @@ from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import quoted
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import PendingApproval
+from phronomy.records.decisions import PendingApproval, call_digest
 from phronomy.records.record import Time, reader_of
 from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
 from phronomy.stores.derived.kept_texts import alineage, kept_by
@@ -120,6 +120,10 @@ class Waiting:
         """Make the record from a row of a store; `kept` gives the texts that it names. Raises `StoreError` if it cannot be read."""
         try:
             approval = PendingApproval.model_validate_json(whole_request(row, kept))
+            # A decision is bound to the digest. A row that tells of another tool, or of other arguments, would have
+            # somebody approve what they were not shown.
+            if approval.digest != call_digest(approval.tool, approval.__dict__["args"]):
+                raise ValueError("the digest of a request is not that of its tool and arguments")
         # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
         # human has to see.
         except (ValueError, TypeError, CheckpointError):  # its text would quote the row
