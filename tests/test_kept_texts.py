@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from drivers import Driver
 from places import Place
 
-from phronomy import Agent, Checkpoint, tool
+from phronomy import Agent, Checkpoint, SQLiteStore, tool
 from phronomy.errors import CheckpointError, StoreError
 from phronomy.records.decisions import PendingApproval, ToolIdentity
 from phronomy.stores.base import Store
@@ -87,6 +89,24 @@ def test_rows_that_name_texts_are_read_as_they_were_written(driver: Driver, plac
     assert store.load(run.id) == driver.call(store, "load", run.id) == run  # type: ignore[arg-type]
     assert [each.approval for each in store.pending()] == [item]
     assert driver.resume(desk(store), run.id, approved=True).output == "Done."
+
+
+def test_a_store_that_is_emptied_gets_the_texts_of_new_runs_again(tmp_path: Path) -> None:
+    """Law 9. Somebody deletes everything while a process lives: its next runs are read by other processes."""
+    store = SQLiteStore(tmp_path / "runs.db")
+    for _ in range(2):
+        desk(store).invoke("Pay order 1")
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+        for (name,) in db.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'phronomy_schema'"
+        ).fetchall():
+            db.execute(f"DELETE FROM {name}")
+    run = desk(store).invoke("Pay order 1").checkpoint
+    assert any('"kept":"' in body for body in bodies(store, run.run_id))
+    other = SQLiteStore(tmp_path / "runs.db")
+    assert other.load(run.id) == run
+    assert [item.approval for item in other.pending()] == [*run.pending]
+    assert desk(other).resume(run.id, approved=True).output == "Done."
 
 
 LOST: dict[str, Callable[[str], str | None]] = {

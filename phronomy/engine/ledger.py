@@ -42,7 +42,8 @@ from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
-from phronomy.stores.derived.kept_texts import Naming, note_kept
+from phronomy.stores.derived.kept_texts import Naming
+from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.stores.log.log import audit_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
@@ -91,6 +92,7 @@ class Ledger:
         self._told: set[str | None] = {decision.pending_id for decision in head.decisions}  # None: the run's end
         for outcome in head.journal:
             self.left_here(outcome)
+        self._sent: set[str] = set()  # digests of the texts that were kept with the run's rows by this worker
         self._gone = False
         # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's. The second is there
         # for the worker whose machine was asleep or whose process was frozen while other machines went on.
@@ -133,7 +135,7 @@ class Ledger:
                 branch_id=self.branch.id,
             )
         opened: list[PendingRow] = []
-        naming = naming or Naming(self.store)
+        naming = naming or self.naming()
         closed: set[str] = set()
         head = None
         if sealed is not None and sealed.path == "":
@@ -164,10 +166,13 @@ class Ledger:
             announce=announce,
         )
 
+    def naming(self) -> Naming:
+        """What the next write may name."""
+        return Naming(self.store, self._sent)
+
     def _texts(self) -> tuple[str, ...]:
-        """The schemas to be kept beside new requests: those that this process has not had kept already."""
-        known, tenant = self.store.known_texts, self.store.tenant
-        return tuple([text for hash, text in self.shared.texts.items() if not known.get((tenant, hash))])
+        """The schemas to be kept beside new requests: those that this worker has not had kept for the run already."""
+        return tuple([text for hash, text in self.shared.texts.items() if hash not in self._sent])
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
@@ -213,7 +218,7 @@ class Ledger:
         self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
-        note_kept(self.store, change)
+        self._sent.update(map(digest_of_text, change.texts))
         for pending_id in change.closed:
             self.open_ids.pop(pending_id, None)
         for row in change.opened:
@@ -229,7 +234,7 @@ class Ledger:
     def began(self, change: Append, asked: float) -> None:
         """Take note that the first write of a run is stored, which takes the claim; `asked` is when it was begun."""
         self.seq = change.seq + len(change.entries)
-        note_kept(self.store, change)
+        self._sent.update(map(digest_of_text, change.texts))
         self._holds_until = asked + self.store.lease
         self._hold(Claim(branch_id=self.branch.id, run_id=self.branch.run_id, owner=self.owner, fence=1))
 

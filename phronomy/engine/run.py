@@ -45,7 +45,6 @@ from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
-from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in, trail_row
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools.tool import Tool
@@ -420,7 +419,7 @@ class Runner:
         if sealed is not None:
             items.insert(len(journal), sealed)
         entries: list[Entry] = []
-        naming = Naming(self.ledger.store)
+        naming = self.ledger.naming()
         # In the order of what happened: what has settled, the checkpoint that follows from it, and what begins after that. Whoever
         # replays the log folds them in this order.
         for item in items:

@@ -71,11 +71,6 @@ def canonical(value: object) -> JsonText:
     return _kept(encoded(value))
 
 
-def written(value: JsonValue) -> JsonText:
-    """As `canonical`, for a value that `parse` gave: it was looked at there. Raises `JsonError` for excess size."""
-    return _kept(encoded(value))
-
-
 def _kept(text: str) -> JsonText:
     if not text.isascii():
         text = clean(text)
@@ -126,6 +121,11 @@ def parse(text: object) -> JsonValue:
         raise JsonError(f"not JSON: {error.msg} at character {error.pos}") from None
     except (ValueError, RecursionError) as error:
         raise JsonError(f"not JSON: {error}") from None
+
+
+def canonical_form(text: str) -> JsonText:
+    """The canonical text of a JSON text from outside; itself, if it is known to be that. Raises `JsonError`, as `parse` does."""
+    return text if isinstance(text, JsonText) else _kept(encoded(parse(text)))
 
 
 def plain(text: str) -> JsonValue:

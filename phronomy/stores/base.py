@@ -131,7 +131,7 @@ class Store(Batches, Granting, Triggering, ABC):
         # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
         self.dispatch: Dispatch = LocalDispatch()
-        self.known_texts: dict[tuple[str, str], bool] = {}  # by tenant and digest: sent by this process, or seen once
+        self.seen_texts: set[tuple[str, str]] = set()  # by tenant and digest: a row may name them
         self.read_texts: dict[tuple[str, str], str] = {}  # by the same: not asked for again
 
     # Primitives

@@ -29,11 +29,9 @@ from phronomy.foundation.json_text import (
     canonical,
     clean,
     object_of,
-    parse,
     plain,
     plain_object,
     pointer_part,
-    written,
 )
 from phronomy.tools.samples import samples
 
@@ -489,12 +487,6 @@ def _differ(first: BaseModel, second: BaseModel) -> bool:
         return not first.__dict__ == second.__dict__  # noqa: SIM201 - a type may define one of the two only
     except Exception:
         return True
-
-
-def in_canonical_form(arguments: str) -> JsonText:
-    """The canonical text of what a model wrote; itself, if it is known to be that. Raises `JsonError`."""
-    # Providers send nothing for a call without arguments.
-    return arguments if isinstance(arguments, JsonText) else written(parse(arguments) if arguments.strip() else {})
 
 
 def refuse_dunder_keys(text: JsonText) -> None:

@@ -25,6 +25,7 @@ from phronomy.foundation.json_text import (
     JsonText,
     JsonValue,
     canonical,
+    canonical_form,
     clean,
     plain_object,
 )
@@ -34,7 +35,7 @@ from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
-from phronomy.tools.arguments import Arguments, Unfit, in_canonical_form, parameters_of, places_of
+from phronomy.tools.arguments import Arguments, Unfit, parameters_of, places_of
 from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
 from phronomy.tools.docstring import read_docstring
 from phronomy.tools.options import check_failure_options, check_options, refused
@@ -287,7 +288,8 @@ class Tool:
         If you pass its result to it again, it returns the same text. Raises `InvalidArguments`.
         """
         try:
-            text = in_canonical_form(arguments)
+            # Providers send nothing for a call without arguments.
+            text = canonical_form(arguments if arguments.strip() else "{}")
         except JsonError as error:
             raise self._invalid(self._why_invalid(error)) from None
         if text[:1] != "{":

@@ -25,7 +25,6 @@ from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
-from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.log import row_entry
 from phronomy.stores.native import on_loop, reading
 from phronomy.stores.rows import Append, Behind, Branch, Occupied
@@ -286,7 +285,7 @@ def _change(
 ) -> tuple[Append, Sequence[Outcome]]:
     """The first write of a run, and the intents in it."""
     intents = begin_anew(runner) if beginning.at_once else ()
-    naming = Naming(runner.ledger.store)
+    naming = runner.ledger.naming()
     first = row_entry(parent, state, {}, naming)
     if intents:
         runner.untouched = tuple(intents)

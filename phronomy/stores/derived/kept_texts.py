@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,18 +16,18 @@ from phronomy.stores.log.kept_members import (
 )
 from phronomy.stores.log.log import pending_row, request_text
 from phronomy.stores.native import on_loop, reading
-from phronomy.stores.rows import Append, Branch, Lineage, PendingRow
+from phronomy.stores.rows import Branch, Lineage, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.records.decisions import PendingApproval
     from phronomy.stores.base import Store
 
 _TEXTS: Final = 500
-"""Texts texts that a store object remembers: as many as there are tools in use, and some."""
+"""Texts that a store object remembers: as many as there are tools in use, and some."""
 _LONG: Final = 20_000
 """Characters of the longest text that is remembered."""
 _SEEN: Final = 2_000
-"""Digests that a store object remembers as kept, or as seen."""
+"""Digests that a store object remembers as seen."""
 
 
 def kept_text(store: Store, digest: str | None) -> str | None:
@@ -89,23 +89,28 @@ async def alineage(
 
 
 class Naming:
-    """What a write may name of kept texts. `texts` are those that are to be kept by it."""
+    """What a write may name of kept texts. `texts` are those that are to be kept by it.
 
-    def __init__(self, store: Store) -> None:
-        self._known, self._tenant = store.known_texts, store.tenant
+    `sent` are the digests of those that were kept by an earlier write of the same run. Each run has its texts kept itself, though
+    another one may have: somebody may have emptied the store in between, and what a run names must not be missing from it.
+    """
+
+    def __init__(self, store: Store, sent: Container[str] = ()) -> None:
+        self._seen, self._tenant, self._sent = store.seen_texts, store.tenant, sent
         self.texts: list[str] = []
 
     def __call__(self, text: str) -> bool:
         """Whether a row may name the text."""
-        place = self._tenant, digest_of_text(text)
-        kept = self._known.get(place)
+        digest = digest_of_text(text)
+        if digest in self._sent:
+            return True
         # An agent that is made anew for each request is never seen twice. Its texts would stay when its runs are deleted.
-        if kept is None:
-            if len(self._known) >= _SEEN:
-                self._known.clear()
-            self._known[place] = False
+        if (self._tenant, digest) not in self._seen:
+            if len(self._seen) >= _SEEN:
+                self._seen.clear()
+            self._seen.add((self._tenant, digest))
             return False
-        if not kept:
+        if text not in self.texts:
             self.texts.append(text)
         return True
 
@@ -113,9 +118,3 @@ class Naming:
         """As `pending_row`, with names in place of what is kept."""
         body = named_request(request_text(item), item, branch.agent, self)
         return pending_row(item, branch, checkpoint_id, branch.label, body)
-
-
-def note_kept(store: Store, change: Append) -> None:
-    """Note that the texts of a change are stored: this process does not send them again."""
-    for text in change.texts:
-        store.known_texts[store.tenant, digest_of_text(text)] = True
