@@ -255,7 +255,7 @@ def _encoder(plain: json.JSONEncoder) -> Callable[[object], str]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-encoded = _encoder(_ENCODER)
+encoded: Callable[[object], str] = _encoder(_ENCODER)
 
 _PLAIN = json.JSONDecoder()
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

@@ -46,7 +46,7 @@ class SyncClient:
         verify = True if tls or proxy is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._transport = httpx2.HTTPTransport(verify=verify, limits=limits, proxy=proxy)
         self._headers = {"Accept-Encoding": "gzip, deflate", "User-Agent": f"python-httpx2/{httpx2.__version__}"}
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def post(
         self, url: str, body: bytes, headers: Mapping[str, str], timeout: httpx2.Timeout

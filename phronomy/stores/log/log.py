@@ -232,7 +232,7 @@ class _Line:
     def __init__(self, path: str) -> None:
         self.path = path
         self.rows: list[Entry] = []
-        # Texts as texts, by the place of the row that follows: most of the journal is superseded by that row, and then
+        # Kept as texts, by the place of the row that follows: most of the journal is superseded by that row, and then
         # nothing but results is read of it.
         self.journals: dict[int, list[str]] = {}
         self.journal: list[str] = []
