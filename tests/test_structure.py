@@ -397,7 +397,7 @@ ALLOWED = {
     # Each waits for what its driver can wait for.
     "astay": ("listening(asyncio.Event())", "listening(threading.Event())"),
     # A coroutine is a piece of work as it is.
-    "arun_calls": ("[run(runner, call.id, drive) ", "[partial(run, runner, call.id, drive) "),
+    "arun_calls": ("(run(runner, id, drive) ", "(partial(run, runner, id, drive) "),
     # A task that is left is cancelled, and gone before anything else; a thread cannot be.
     "arun_apart": (
         "until_gone(run_nested(runner, call, tool, nested, drive), leave)",
