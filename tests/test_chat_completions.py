@@ -80,6 +80,7 @@ def test_arguments_that_make_no_sense_are_refused() -> None:
         {"model": "m", "max_attempts": 0},
         {"model": "m", "retry_wait": -1},
         {"model": "m", "base_url": "provider.test/v1"},
+        {"model": "m", "base_url": "http:///v1"},
         {"model": "m", "api_key": "two\nlines"},
         {"model": "m", "api_key": "schlüssel"},
     ]
@@ -120,7 +121,8 @@ def test_the_environment_gives_address_and_key_where_none_is_given(monkeypatch: 
 
 
 def test_options_of_the_provider_go_where_their_names_say() -> None:
-    extra = {"extra_headers": {"X-Team": "desk"}, "extra_body": {"user": "u1", "model": "forged"}, "logprobs": True}
+    named = {"X-Team": "desk", "user-agent": "mine"}
+    extra = {"extra_headers": named, "extra_body": {"user": "u1", "model": "forged"}, "logprobs": True}
     headers: list[str] = []
     settings = ModelSettings(extra=extra)
     with (
@@ -132,11 +134,11 @@ def test_options_of_the_provider_go_where_their_names_say() -> None:
         )
         model.complete(REQUEST)
         sent = route.calls[0].request
-        headers.append(sent.headers["x-team"])
+        headers += [sent.headers["x-team"], *sent.headers.get_list("user-agent")]
         with pytest.raises(ConfigurationError, match="are objects"):
             model.complete(ModelRequest(messages=(USER,), settings=ModelSettings(extra={"extra_headers": "no"})))
     body = json.loads(sent.content)
-    assert (headers, body["user"], body["model"], body["logprobs"]) == (["desk"], "u1", "m", True)
+    assert (headers, body["user"], body["model"], body["logprobs"]) == (["desk", "mine"], "u1", "m", True)
     assert not {"extra_headers", "extra_body", "stream"} & set(body)
 
 

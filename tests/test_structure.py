@@ -156,6 +156,7 @@ MAY_ACT = {
     "phronomy.models.formats.answer": {"time"},
     "phronomy.models.http.direct": {"httpx2", "urllib"},
     "phronomy.models.http.clients": {"asyncio", "httpx2", "os", "ssl", "threading", "urllib"},
+    "phronomy.models.http.proxies": {"urllib"},
     "phronomy.models.patience": {"asyncio", "queue", "time"},
     "phronomy.models.retry": {"os", "tenacity", "threading"},
     "phronomy.models.providers": {"os"},  # addresses and keys
@@ -225,7 +226,8 @@ LAZY = {
     "phronomy.models.formats.answer": {"email.utils"},
     "phronomy.concurrency.retries": {"tenacity"},
     "phronomy.models.http.direct": {"aiohttp", "httpx2"},
-    "phronomy.models.http.clients": {"aiohttp", "httpx2", "ssl", "urllib.parse", "urllib.request"},
+    "phronomy.models.http.clients": {"aiohttp", "httpx2", "ssl", "urllib.request"},
+    "phronomy.models.http.proxies": {"ipaddress", "urllib.parse", "urllib.request"},
     "phronomy.models.http.openai_client": {"openai.types.chat"},
     "phronomy.models.retry": {"tenacity"},
     "phronomy.models.http.sse": {"httpx2"},

@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from phronomy.foundation.lazy_modules import asyncio
+from phronomy.models.http.proxies import proxy_for
 
 if TYPE_CHECKING:
     import ssl
@@ -54,10 +55,14 @@ class SyncClient:
         """The answer to a request, to be read in the block. Raises what httpx2 does."""
         import httpx2  # noqa: PLC0415
 
+        named = {
+            name.lower() for name in headers
+        }  # names of headers have no case: ours would be sent beside the caller's
+        ours = {name: value for name, value in self._headers.items() if name.lower() not in named}
         request = httpx2.Request(
             "POST",
             _parsed(url),
-            headers={**self._headers, **headers},
+            headers={**ours, **headers},
             content=body,
             extensions={"timeout": timeout.as_dict()},
         )
@@ -111,7 +116,7 @@ class _SharedClients:
             for shared in list(self._kept.values()):
                 if user in shared.users:
                     return shared.client
-            tls, proxy = url.startswith("https:"), _proxy(url)
+            tls, proxy = url.startswith("https:"), proxy_for(url)
             made_of = (tls, proxy, *_environment())
             if made_of not in self._kept:
                 # A dropped model closes nothing, so that the next one finds the connections. Of another environment none will come.
@@ -195,20 +200,8 @@ async def _session(url: str) -> AsyncGenerator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=tls)
     jar = aiohttp.DummyCookieJar()
     # Not `trust_env`: it asks for the proxy in a thread, twice in each call.
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, proxy=_proxy(url)) as session:
+    async with aiohttp.ClientSession(connector=connector, cookie_jar=jar, proxy=proxy_for(url)) as session:
         yield session
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for the address; None if it names none, or excludes the address."""
-    from urllib.parse import urlsplit  # noqa: PLC0415
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
-
-    parts, proxies = urlsplit(url), getproxies()
-    if not proxies or proxy_bypass(parts.hostname or ""):
-        return None
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 def _environment() -> tuple[object, ...]:

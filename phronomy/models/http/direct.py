@@ -206,6 +206,8 @@ def _address(base_url: str) -> tuple[str, str]:
         raise ConfigurationError("base_url is an address that begins with http:// or https://")
     host, slash, path = rest.partition("/")
     credentials, _, host = host.rpartition("@")
+    if not host:
+        raise ConfigurationError("base_url is an address with a host, as in http://localhost:8000/v1")
     user, _, password = credentials.partition(":")
     both = f"{unquote(user)}:{unquote(password)}".encode() if credentials else b""
     return f"{scheme}://{host}{slash}{path}".rstrip("/"), b64encode(both).decode()
