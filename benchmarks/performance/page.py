@@ -1,6 +1,8 @@
 """The measured part of `docs/performance.md`, and its drawings, from the figures of a run.
 
-python benchmarks/performance/page.py FIGURES.json
+python benchmarks/performance/page.py FIGURES.json [OTHER.json ...]
+
+With the figures of other runs, made one after another, a table shows how far the runs agree.
 """
 
 from __future__ import annotations
@@ -78,6 +80,26 @@ def ours(all_rows: Sequence[Found]) -> str:
         of = [times(found.ratio("phronomy", base)) if base in sides else "" for base in ("floor", "floor+claims")]
         lines.append([found.row.title, floor, shown(found.row, found.median("phronomy")), *of, goal(found)])
     return table(["", "floor", "phronomy", "of the floor", "of the floor with claims", "goal"], lines)
+
+
+def judged(found: Found) -> str:
+    """What the goal of a row is about: its figure, or its ratio to the floor's."""
+    if found.row.absolute:
+        return shown(found.row, found.median("phronomy"))
+    return times(found.ratio("phronomy")[:1] * 3)
+
+
+def again(runs: Sequence[Sequence[Found]]) -> str:
+    """What the goals are about in each of these runs, the first of which is that of the other tables."""
+    if len(runs) < 2:
+        return ""
+    lines = []
+    for found in runs[0]:
+        same = [each for run in runs for each in run if each.row.key == found.row.key]
+        if found.row.goal is not None and all({"floor", "phronomy"} <= set(each.figures) for each in same):
+            lines.append([found.row.title, *(judged(each) for each in same)])
+    head = ["", *(f"run {number}" for number in range(1, len(runs) + 1))]
+    return f"\n### In {len(runs)} runs, one after another\n\n{table(head, lines)}\n"
 
 
 def better(row: Row, one: float, other: float) -> bool:
@@ -166,14 +188,20 @@ def versions(report: dict[str, Any]) -> str:
     return "\n".join(["| side | installed |", "|---|---|", *(f"| {side} | {what} |" for side, what in lines)])
 
 
-def write(report: dict[str, Any]) -> None:
-    """Write the page and its drawings."""
-    known = [each for row in rows(report["waiting"]) for each in (row, row.also) if each is not None]
-    found = [
+def found_in(report: dict[str, Any], waiting: int) -> list[Found]:
+    """The rows of a report, called as with so many requests that wait."""
+    known = [each for row in rows(waiting) for each in (row, row.also) if each is not None]
+    return [
         Found(row, {side: {int(n): value for n, value in by.items()} for side, by in report["rows"][row.key].items()})
         for row in known
         if row.key in report["rows"]
     ]
+
+
+def write(report: dict[str, Any], others: Sequence[dict[str, Any]]) -> None:
+    """Write the page and its drawings."""
+    runs = [found_in(each, report["waiting"]) for each in (report, *others)]
+    found = runs[0]
     series: dict[str, dict[str, float]] = {}
     for side, name in {"phronomy": "phronomy", **NAMES}.items():
         for each in found:
@@ -202,7 +230,7 @@ Measured on {report["date"]}, by {kind}: Python {report["python"]}, {report["cor
 {ours(found)}
 
 ![The ratios to the floor, row by row](images/performance.svg)
-
+{again(runs)}
 ### Beside peers
 
 {peers(found)}
@@ -225,4 +253,5 @@ Measured on {report["date"]}, by {kind}: Python {report["python"]}, {report["cor
 
 
 if __name__ == "__main__":
-    write(json.loads(Path(sys.argv[1]).read_text()))
+    report, *others = (json.loads(Path(each).read_text()) for each in sys.argv[1:])
+    write(report, others)
