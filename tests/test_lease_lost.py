@@ -49,11 +49,18 @@ class Stalls(Around):
         if self.before is not None:
             self.before()
         after = super().append(change)
+        self.stored(change)
+        return after
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        super().create(branch, change, exclusive=exclusive)
+        self.stored(change)  # the first write of a graph has intents
+
+    def stored(self, change: Append) -> None:
         if any(
             entry.body.startswith('{"type":"started"') and bool(entry.path) == self.within for entry in change.entries
         ):
             self.happens()
-        return after
 
     def renew(self, claim: Claim) -> Branch:
         self.renewed += 1

@@ -231,11 +231,15 @@ class Ledger:
         if change.release:
             self.drop()
 
-    def began(self, change: Append, asked: float) -> None:
-        """Take note that the first write of a run is stored, which takes the claim; `asked` is when it was begun."""
+    def begins(self) -> None:
+        """Take note that the first write of a run is about to be asked for: the lease that it takes counts from here."""
+        self._holds_until = uptime() + self.store.lease
+        self._lease_until = self.store.clock() + self.store.lease
+
+    def began(self, change: Append) -> None:
+        """Take note that the first write of a run is stored, which takes the claim."""
         self.seq = change.seq + len(change.entries)
         self._sent.update(map(digest_of_text, change.texts))
-        self._holds_until = asked + self.store.lease
         self._hold(Claim(branch_id=self.branch.id, run_id=self.branch.run_id, owner=self.owner, fence=1))
 
     def write(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from phronomy.concurrency.workers import whole
 from phronomy.conversation.input import History
 from phronomy.engine.drive import begin_anew
-from phronomy.engine.ledger import Ledger, now, uptime
+from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, StoreError
@@ -215,13 +215,13 @@ def _create(
     branch = _branch_of(state, parent, origins)
     runner = _runner(store, spec, deps, branch, state, beginning)
     change, intents = _change(runner, branch, parent, state, beginning)
-    asked = uptime()
+    runner.ledger.begins()
     try:
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
         # nobody knows that its worker is lost.
         store.create(branch, change, exclusive=exclusive)
         # Inside as well: nobody else lets go of the run yet, and a human would be asked about nodes that nobody entered.
-        _begun(runner, change, intents, asked)
+        _begun(runner, change, intents)
     # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except BaseException as error:
         if not isinstance(error, Exception):
@@ -247,10 +247,10 @@ async def _acreate(
     branch = _branch_of(state, parent, origins)
     runner = _runner(store, spec, deps, branch, state, beginning)
     change, intents = _change(runner, branch, parent, state, beginning)
-    asked = uptime()
+    runner.ledger.begins()
     try:
         await whole(on_loop(store).create(branch, change, exclusive=exclusive))
-        _begun(runner, change, intents, asked)
+        _begun(runner, change, intents)
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):
@@ -310,9 +310,9 @@ def _change(
     return change, intents
 
 
-def _begun(runner: Runner, change: Append, intents: Sequence[Outcome], asked: float) -> None:
-    """Take note that the first write is stored; `asked` is when it was begun."""
-    runner.ledger.began(change, asked)
+def _begun(runner: Runner, change: Append, intents: Sequence[Outcome]) -> None:
+    """Take note that the first write is stored."""
+    runner.ledger.began(change)
     if intents:
         runner.wrote(intents)
     runner.writing = False
