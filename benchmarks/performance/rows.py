@@ -16,6 +16,9 @@ WHOLE: Final[dict[str, Any]] = {"lessens": False}
 LONG: Final[dict[str, Any]] = {"quick_peers": 0}
 """Takes the peers minutes, so that a quick run leaves them out."""
 
+FEW: Final[dict[str, Any]] = {"quick_peers": 1}
+"""In a quick run the peers take part in one round."""
+
 
 def rows(waiting: int) -> list[Row]:
     """The rows, with so many requests that wait in the full store."""
@@ -24,10 +27,10 @@ def rows(waiting: int) -> list[Row]:
     flight, full, many = {"runs": 200}, {"runs": waiting}, {"kind": "script", "runs": 200}
     stored = Row("bytes", "bytes at 500 calls", "calls", unit="B", goal=2.0)
     return [
-        Row("cold", "import + first cycle", "cold", {}, 1, 11, 3, goal=2.5, litellm=True, peers=3),
-        Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True),
-        Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True),
-        Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0),
+        Row("cold", "import + first cycle", "cold", {}, 1, 11, 3, goal=2.5, litellm=True, peers=3, **FEW),
+        Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True, **FEW),
+        Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True, **FEW),
+        Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0, **FEW),
         Row(
             "calls", "500 automatic calls, then stop", "calls", script | long, 1, 7, 2,
             goal=2.0, peers=1, also=stored, **LONG,
@@ -41,7 +44,7 @@ def rows(waiting: int) -> list[Row]:
             litellm=True, peers=2, **LONG,
         ),
         Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE, **LONG),
-        Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE),
+        Row("resume-10", "load + resume at 10 calls", "resumed", script | short, 5, 21, 5, goal=2.0, **WHOLE, **FEW),
         Row(
             "resume-http", "load + resume at 500 calls, over HTTP", "resumed", http | long, 1, 7, 2,
             goal=2.0, litellm=True, **WHOLE, **LONG,
