@@ -364,8 +364,7 @@ def as_listed(store: Store, branch: Branch, pending: Sequence[PendingApproval]) 
     """The requests of a checkpoint with the votes that were cast since, as the store lists them."""
     if not any(item.approvers for item in pending):
         return tuple(pending)
-    listed = [row for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
-    rows = {row.pending_id: row for row in listed}
+    rows = {row.pending_id: row for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
     return tuple(Waiting.of(rows[item.id]).approval if item.id in rows else item for item in pending)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from pydantic import Field, create_model
 
 from phronomy.records.calls import Call, HandedOver, Unguarded
-from phronomy.records.checkpoint import AgentRef, Checkpoint, Fields
+from phronomy.records.checkpoint import BLANK, AgentRef, Checkpoint, Fields
 from phronomy.records.decisions import Decision, ToolIdentity
 from phronomy.records.messages import Message
 from phronomy.records.principals import Principal
@@ -43,10 +43,6 @@ _Begun: Final[Callable[..., Record]] = cast("Any", create_model)(
             "scopes",
         ]
     },
-)
-# All names are there, in the order in which a checkpoint is dumped; `evolve` replaces what is required.
-_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(
-    **{name: None for name, field in Fields.model_fields.items() if field.is_required()}
 )
 
 
@@ -92,7 +88,7 @@ def begin(
         requester=requester,
         scopes=scopes,
     )
-    return _BLANK.evolve(**begun.__dict__)
+    return BLANK.evolve(**begun.__dict__)
 
 
 def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:

@@ -282,6 +282,12 @@ class Checkpoint(Fields):
         return record
 
 
+BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(
+    **{name: None for name, field in Fields.model_fields.items() if field.is_required()}
+)
+"""What valid fields are laid over. The names are all there, in the order of a dump, so that `evolve` finds those to replace."""
+
+
 # They are asked for a dozen times while a run waits and is resumed, and follow from the record alone: made once.
 _requests_of: Final[Callable[[Checkpoint], tuple[PendingApproval, ...]]] = vars(Checkpoint)["_requests"].__get__
 _keep_requests: Final[Callable[[Checkpoint, tuple[PendingApproval, ...]], None]] = vars(Checkpoint)["_requests"].__set__

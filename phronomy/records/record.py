@@ -75,9 +75,6 @@ def deadline(at: datetime, timeout: float | None) -> datetime | None:
     return None if timeout is None else later(at, seconds=timeout)
 
 
-_NO_OBJECT: Final = "an object with string keys is needed here"
-
-
 class _JsonField:
     """Marks a field whose value is kept as canonical JSON text."""
 
@@ -98,10 +95,7 @@ class _JsonField:
 
     def _read(self, value: Any) -> JsonText:
         """The text of a value."""
-        text = canonical(value)
-        if self.object_only and text[:1] != "{":
-            raise ValueError(_NO_OBJECT)
-        return text
+        return self._checked(canonical(value))
 
     def _read_text(self, value: Any) -> JsonText:
         """The text that stands in a JSON document, as a string."""
@@ -109,9 +103,12 @@ class _JsonField:
             raise ValueError("this field holds JSON as text, so its value must be a string")
         if not is_canonical(value) and canonical(parse(value)) != value:
             raise JsonError("the JSON text is not in canonical form")
-        if self.object_only and value[:1] != "{":
-            raise ValueError(_NO_OBJECT)
-        return JsonText(value)
+        return self._checked(JsonText(value))
+
+    def _checked(self, text: JsonText) -> JsonText:
+        if self.object_only and text[:1] != "{":
+            raise ValueError("an object with string keys is needed here")
+        return text
 
 
 Json: TypeAlias = Annotated[Any, _JsonField(object_only=False)]

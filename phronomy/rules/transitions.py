@@ -9,11 +9,12 @@ is in `table.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, assert_never, cast
+from typing import Protocol, assert_never, cast
 
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
+    NEW_CALL,
     REQUEST,
     Added,
     Arrived,
@@ -242,9 +243,8 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     # makes messages of the results once, and not anew each time that one of hundreds of calls settles.
     if not state.calls:
         return said_on(state)
-    if state.calls[-1].result is None or any(
-        call.result is None for call in state.calls
-    ):  # the last one is mostly the last to settle
+    # The last one is mostly the last to settle.
+    if state.calls[-1].result is None or any(call.result is None for call in state.calls):
         return state
     # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer nothing.
     results = [
@@ -283,10 +283,6 @@ def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
     return Finish(status="completed", output=state.messages[-1].text)
 
 
-_NEW: Final = Call.model_construct(id="", call_id="", name="")
-"""A call as it begins. What is put into it are values of a valid message: to check its thirty fields took three times as long."""
-
-
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
     said = Conversation.of(state.messages)
@@ -294,7 +290,7 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     # nor by the results that follow. The id of the provider is kept beside ours.
     message = with_unique_ids(outcome.message, said.call_ids, turn)
     calls = [
-        _NEW.evolve(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
+        NEW_CALL.evolve(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
         for index, call in enumerate(message.tool_calls)
     ]
     update = {

@@ -15,7 +15,7 @@ from phronomy.graph.flow.node import Inside
 from phronomy.graph.flow.routes import Going, make_failure
 from phronomy.graph.signals import END, START, Send
 from phronomy.graph.state.joins import arrivals_in, channels_in, state_with
-from phronomy.records.calls import Advanced, Call
+from phronomy.records.calls import NEW_CALL, Advanced, Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stops import interrupt_points
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 AFTER: Final = f"{interrupt_points.AFTER}:"
 """How the name of an interrupt point begins, before that of the node which it stands after."""
-
-_NEW: Final = Call.model_construct(id="", call_id="", name="")
-"""A call as it begins. What is put into it are the names of nodes, and canonical texts."""
 
 _ADVANCED: Final[Advanced] = cast("Any", Advanced).model_construct()
 """A step to the next wave. What is put into it are its calls, and the canonical text of its state."""
@@ -53,7 +50,7 @@ def calls_of(
     asked += [(node, spec.write_args(node, channels)) for node in going.nodes]
     asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
-        _NEW.evolve(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
+        NEW_CALL.evolve(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
         for place, (name, arguments) in enumerate(asked)
     )
 

@@ -55,9 +55,8 @@ class SyncClient:
         """The answer to a request, to be read in the block. Raises what httpx2 does."""
         import httpx2  # noqa: PLC0415
 
-        named = {
-            name.lower() for name in headers
-        }  # names of headers have no case: ours would be sent beside the caller's
+        # Names of headers have no case: ours would be sent beside the caller's.
+        named = {name.lower() for name in headers}
         ours = {name: value for name, value in self._headers.items() if name.lower() not in named}
         request = httpx2.Request(
             "POST",

@@ -212,10 +212,7 @@ def _create(
     exclusive: bool,
 ) -> Runner:
     origins = store.branches(run_id=parent.run_id) if parent is not None else []
-    branch = _branch_of(state, parent, origins)
-    runner = _runner(store, spec, deps, branch, state, beginning)
-    change, intents = _change(runner, branch, parent, state, beginning)
-    runner.ledger.begins()
+    runner, branch, change, intents = _prepared(store, spec, deps, parent, state, beginning, origins)
     try:
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
         # nobody knows that its worker is lost.
@@ -244,10 +241,7 @@ async def _acreate(
 ) -> Runner:
     """As `_create`."""
     origins = await reading(store, store.branches, run_id=parent.run_id) if parent is not None else []
-    branch = _branch_of(state, parent, origins)
-    runner = _runner(store, spec, deps, branch, state, beginning)
-    change, intents = _change(runner, branch, parent, state, beginning)
-    runner.ledger.begins()
+    runner, branch, change, intents = _prepared(store, spec, deps, parent, state, beginning, origins)
     try:
         await whole(on_loop(store).create(branch, change, exclusive=exclusive))
         _begun(runner, change, intents)
@@ -257,6 +251,23 @@ async def _acreate(
                 await whole(let_go(runner))
         raise
     return runner
+
+
+def _prepared(
+    store: Store,
+    spec: Spec,
+    deps: object,
+    parent: Checkpoint | None,
+    state: Checkpoint,
+    beginning: Beginning,
+    origins: Sequence[Branch],
+) -> tuple[Runner, Branch, Append, Sequence[Outcome]]:
+    """The runner of a new run, its branch, and its first write with the intents in it. The lease counts from here."""
+    branch = _branch_of(state, parent, origins)
+    runner = _runner(store, spec, deps, branch, state, beginning)
+    change, intents = _change(runner, branch, parent, state, beginning)
+    runner.ledger.begins()
+    return runner, branch, change, intents
 
 
 def _branch_of(state: Checkpoint, parent: Checkpoint | None, origins: Sequence[Branch]) -> Branch:

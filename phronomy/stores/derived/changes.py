@@ -11,7 +11,6 @@ own language; the contract in `phronomy.testing` runs the same cases against all
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from itertools import pairwise
 
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
+from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.stores.rows import ENDED, OPEN, SIZE, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
 
 
@@ -98,7 +98,7 @@ def full(branch_id: str) -> StoreError:
 
 def by_digest(texts: Sequence[str]) -> dict[str, str]:
     """The texts of a change that was checked, each by the SHA-256 that it is kept under, in the order of these."""
-    found = {hashlib.sha256(text.encode()).hexdigest(): text for text in texts}
+    found = {digest_of_text(text): text for text in texts}
     # In one order, whoever writes. Where two transactions add the same texts, one waits for the other at the first of
     # them; in two orders, each would wait for the other.
     return dict(sorted(found.items()))

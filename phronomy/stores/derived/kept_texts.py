@@ -52,19 +52,16 @@ def _read(store: Store, digest: str, text: object) -> str | None:
 
 def kept_by(store: Store, read: Mapping[str, str | None] | None = None) -> Texts:
     """Gives the texts that rows of the store name; `read` are those that were read before."""
-
-    known: dict[str, str] = {}  # the rows of a page name one and the same text
+    known = dict(read or {})  # the rows of a page name one and the same text
 
     def kept(digest: str) -> str:
-        if (found := known.get(digest)) is not None:
-            return found
-        text = read[digest] if read and digest in read else kept_text(store, digest)
+        if digest not in known:
+            known[digest] = kept_text(store, digest)
         # A row would say something else of its agent or its tool.
-        if text is None:
+        if (text := known[digest]) is None:
             raise CheckpointError(
                 f"a stored row refers to the text {digest}, which is missing from the store, or damaged"
             )
-        known[digest] = text
         return text
 
     return kept

@@ -22,7 +22,7 @@ from phronomy.stores.rows import Entry, PendingRow
 
 Texts: TypeAlias = Callable[[str], str]
 """Gives the text of an object that is kept under this SHA-256, in hexadecimal. Raises `CheckpointError` if there is none."""
-Naming: TypeAlias = Callable[[str], bool]
+MayName: TypeAlias = Callable[[str], bool]
 """Whether the text of an object is, or will be, kept by the store, so that a row can name it."""
 
 MARK: Final = '"kept":"'
@@ -88,19 +88,19 @@ def with_all(entry: Entry, kept: Texts) -> Entry:
     return replace(entry, body=with_members(entry.body, kept)) if MARK in str(entry.body) else entry
 
 
-def named(body: str, naming: Naming) -> str:
+def named(body: str, may_name: MayName) -> str:
     """The text of a row, with names in place of what the store keeps."""
 
     def name(found: re.Match[str]) -> str:
         members, between, told = found.groups("")
         text = f"{{{members}{told}}}"
-        return _name_of(text) + between if len(text) > _SHORT and naming(text) else found[0]
+        return _name_of(text) + between if len(text) > _SHORT and may_name(text) else found[0]
 
     # Most rows of a run have neither: their text is not gone through.
     return _IN_ROW.sub(name, body) if '"tool":{' in body or '"fingerprint":' in body else body
 
 
-def named_request(body: str, item: PendingApproval, agent: str, naming: Naming) -> str:
+def named_request(body: str, item: PendingApproval, agent: str, may_name: MayName) -> str:
     """The text of a request, with a name in place of what the store keeps, and without what stands in the columns of its row.
 
     `agent` is the agent in that row.
@@ -114,7 +114,7 @@ def named_request(body: str, item: PendingApproval, agent: str, naming: Naming) 
         rest = body[: tool.start()], body[tool.end() :]
         once = bool(told) and (rest[0] + rest[1]).count(told) == 1
         text = f"{{{tool[0]}{told if once else ''}}}"
-        if naming(text):
+        if may_name(text):
             body = _name_of(text).join(part.replace(told, "") if once else part for part in rest)
     return body
 

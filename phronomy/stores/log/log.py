@@ -21,7 +21,7 @@ from phronomy.records.calls import CallSettled, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
-from phronomy.stores.log.kept_members import Naming, Texts, named, nothing_kept, with_all
+from phronomy.stores.log.kept_members import MayName, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 
 def row_entry(
-    parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled], naming: Naming | None = None
+    parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled], may_name: MayName | None = None
 ) -> Entry:
     """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id.
 
-    `naming` says what the row may name of kept texts.
+    `may_name` says what the row may name of kept texts.
     """
     # A delta and not the whole: a conversation of a thousand turns would else be written a thousand times, and the
     # store would grow with its square.
     body = row_text(parent, child, settled)
-    if naming is not None:
-        body = named(body, naming)
+    if may_name is not None:
+        body = named(body, may_name)
     follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
     return Entry(
         path=child.path,

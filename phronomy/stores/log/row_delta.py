@@ -17,7 +17,7 @@ give another checkpoint; a reader who holds the digest of the old one sees that.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, create_model
 from typing_extensions import TypedDict
@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import JsonError, JsonText, canonical
 from phronomy.records.calls import AnyOutcome, Call, CallResult, CallSettled, HandedOver, Outcome
-from phronomy.records.checkpoint import VERSION, Checkpoint, Fields, content_of, result_message, tool_message
+from phronomy.records.checkpoint import BLANK, VERSION, Checkpoint, Fields, content_of, result_message, tool_message
 from phronomy.records.decisions import Decision
 from phronomy.records.messages import Message, Settlement
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
@@ -60,8 +60,6 @@ _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LO
 # forgotten here.
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
 _REQUIRED: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].is_required())
-# What the fields are laid over. The names are all there, so that `evolve` finds the fields that it is to replace.
-_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
 # Not None: a field may have become None, and that is a change.
@@ -119,7 +117,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     new = child.__dict__
     old = parent.__dict__ if parent is not None else {}
     # A first row is what is new since a run of which nothing is known: whoever reads it puts the defaults in.
-    before = old or _BLANK.__dict__
+    before = old or BLANK.__dict__
     # Identity first: a state or a schema that was carried over is not compared character by character.
     fields = {name: new[name] for name in _PLAIN if new[name] is not before[name] and new[name] != before[name]}
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
@@ -399,7 +397,7 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # A row that begins a run and names no parent has none. Any other follows the row before it.
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, **fields)
+    return BLANK.evolve(**columns, **fields)
 
 
 def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int], kept: Texts) -> dict[str, Any]:
