@@ -211,7 +211,7 @@ def test_a_click_that_two_processes_get_at_once_is_one_decision(kind: str, tmp_p
     """And both give the same answer."""
     count = scaled(5, sweep=20)
     with desk_of(kind, tmp_path) as desk:
-        written = [desk.slack.write(f"U00000PERSON{number}", f"Pay {number}") for number in range(count)]
+        written = [desk.slack.write(f"U00000PERSON{number % PEOPLE}", f"Pay {number}") for number in range(count)]
         for each in written:
             desk.insist(each.sent)
         until(lambda: all(len(requests(desk, each)) == 1 for each in written))
