@@ -75,9 +75,10 @@ def verdict(found: Found) -> str:
         figure = found.median("phronomy")
         met = figure >= row.goal if row.unit == "/s" else figure <= row.goal
         return f"{'>=' if row.unit == '/s' else '<='} {shown(row, row.goal)}: {'met' if met else 'not met'}"
-    if "floor" not in found.figures:
-        return ""
-    return f"<= x{row.goal}: {'met' if found.ratio('phronomy')[0] <= row.goal else 'not met'}"
+    said = (
+        f"<= x{bound} of {base}: {'met' if is_now <= bound else 'not met'}" for base, bound, is_now in found.goals()
+    )
+    return ", ".join(said)
 
 
 def told(found: Found) -> None:

@@ -122,6 +122,9 @@ class Row:
     goal: float | None = None
     """The highest ratio to the floor, or the bound of the figure itself."""
 
+    claims_goal: float | None = None
+    """The highest ratio to the floor with claims, where there is such a goal as well."""
+
     absolute: bool = False
     """Whether the goal is of the figure itself."""
 
@@ -160,6 +163,16 @@ class Found:
     def median(self, side: str) -> float:
         """The figure of a side."""
         return statistics.median(self.figures[side].values())
+
+    def goals(self) -> list[tuple[str, float, float]]:
+        """Each goal that is a ratio and can be judged here: what it is a ratio to, how much it may be, and how much it is."""
+        row = self.row
+        bounds = (("floor", None if row.absolute else row.goal), ("floor+claims", row.claims_goal))
+        return [
+            (base, bound, self.ratio("phronomy", base)[0])
+            for base, bound in bounds
+            if bound is not None and {"phronomy", base} <= set(self.figures)
+        ]
 
     def ratio(self, side: str, base: str = "floor") -> tuple[float, float, float]:
         """The median of the side's figures over those of another in the same round, and their spread."""

@@ -58,15 +58,19 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def goal(found: Found) -> str:
-    """The goal of a row, and whether it is met."""
-    row, sides = found.row, found.figures
-    if row.goal is None or "phronomy" not in sides or (not row.absolute and "floor" not in sides):
+    """The goals of a row, and whether each is met."""
+    row = found.row
+    if row.goal is None or "phronomy" not in found.figures:
         return ""
-    if not row.absolute:
-        return f"≤ {TIMES}{row.goal:g}: {'met' if found.ratio('phronomy')[0] <= row.goal else 'not met'}"
-    figure = found.median("phronomy")
-    met = figure >= row.goal if row.unit == "/s" else figure <= row.goal
-    return f"{'≥' if row.unit == '/s' else '≤'} {shown(row, row.goal)}: {'met' if met else 'not met'}"
+    if row.absolute:
+        figure = found.median("phronomy")
+        met = figure >= row.goal if row.unit == "/s" else figure <= row.goal
+        return f"{'≥' if row.unit == '/s' else '≤'} {shown(row, row.goal)}: {'met' if met else 'not met'}"
+    named = {"floor": "", "floor+claims": " of that with claims"}
+    return "; ".join(
+        f"≤ {TIMES}{bound:g}{named[base]}: {'met' if is_now <= bound else 'not met'}"
+        for base, bound, is_now in found.goals()
+    )
 
 
 def ours(all_rows: Sequence[Found]) -> str:
