@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,41 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
         gc.collect()
         assert not store.keeper._ledgers
         assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"
+
+
+def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_finds_its_parts(tmp_path: Path) -> None:
+    """What is younger is found first: here that is the block that holds the run, and then the call that has entered it."""
+    begun: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        begun.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    def clock() -> float:
+        if not store.keeper._ledgers:
+            gc.collect(0)  # what there is before the run is held is old from now on
+        return time.time()
+
+    async def main() -> asyncio.Future[object]:
+        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+        task = asyncio.ensure_future(agent.ainvoke("Go."))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+            await asyncio.sleep(0)
+        return task
+
+    gc.collect()
+    gc.disable()
+    try:
+        with SQLiteStore(tmp_path / "runs.db", clock=clock) as store:
+            loop = asyncio.new_event_loop()
+            task = loop.run_until_complete(main())
+            loop.close()
+            del task
+            gc.collect()  # an error in it would be a warning, and fail
+            assert not store.keeper._ledgers
+    finally:
+        gc.enable()

@@ -37,7 +37,9 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
         return self._unheard(self._generator.__anext__)
 
     def athrow(self, *error: Any) -> Coroutine[object, None, T]:
-        """Raise an error where the generator stands."""
+        """Raise an error where the generator stands; if it has ended, raise it at once, as a sync generator does."""
+        if getattr(self._generator, "ag_frame", self) is None:  # the collector of garbage ends generators in any order
+            raise next(each for each in error if isinstance(each, BaseException))
         return self._unheard(self._generator.athrow, *error)
 
     def aclose(self) -> Coroutine[object, None, None]:
