@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from phronomy import Agent, SQLiteStore, tool
+from phronomy.concurrency.workers import whole
 from phronomy.runs import driving
 from phronomy.stores.native import in_store
 from phronomy.testing import ScriptedModel, call
@@ -85,6 +86,56 @@ def test_a_call_of_the_store_in_a_thread_is_waited_for(tmp_path: Path) -> None:
 
     with SQLiteStore(tmp_path / "runs.db") as store:
         asyncio.run(main(store))
+
+
+def test_whoever_is_cancelled_while_a_write_is_made_hears_of_it_once_it_is_made() -> None:
+    async def cancelled(*, fails: bool) -> list[str]:
+        told: list[str] = []
+        made = asyncio.Event()
+
+        async def write() -> None:
+            await made.wait()
+            told.append("written")
+            if fails:
+                raise KeyError
+
+        async def run() -> None:
+            try:
+                await whole(write())
+            except asyncio.CancelledError:
+                told.append("cancelled")
+
+        task = asyncio.ensure_future(run())
+        for _ in range(3):  # and again: it changes nothing
+            await asyncio.sleep(0)
+            task.cancel()
+        assert told == [] and not task.done()
+        made.set()
+        await task
+        return told
+
+    assert asyncio.run(cancelled(fails=False)) == ["written", "cancelled"]
+    assert asyncio.run(cancelled(fails=True)) == ["written", "cancelled"], (
+        "nobody hears of the error, as the caller is gone"
+    )
+
+
+def test_a_timeout_is_raised_once_the_write_is_made() -> None:
+    async def main() -> list[str]:
+        told: list[str] = []
+
+        async def write() -> None:
+            await asyncio.sleep(0.05)
+            told.append("written")
+
+        try:
+            async with asyncio.timeout(0.001):
+                await whole(write())
+        except TimeoutError:
+            told.append("late")
+        return told
+
+    assert asyncio.run(main()) == ["written", "late"]
 
 
 def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
