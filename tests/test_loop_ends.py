@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phronomy import Agent, SQLiteStore, tool
+from phronomy.concurrency.workers import whole
 from phronomy.runs import driving
 from phronomy.stores.native import in_store
 from phronomy.testing import ScriptedModel, call
@@ -86,6 +88,56 @@ def test_a_call_of_the_store_in_a_thread_is_waited_for(tmp_path: Path) -> None:
         asyncio.run(main(store))
 
 
+def test_whoever_is_cancelled_while_a_write_is_made_hears_of_it_once_it_is_made() -> None:
+    async def cancelled(*, fails: bool) -> list[str]:
+        told: list[str] = []
+        made = asyncio.Event()
+
+        async def write() -> None:
+            await made.wait()
+            told.append("written")
+            if fails:
+                raise KeyError
+
+        async def run() -> None:
+            try:
+                await whole(write())
+            except asyncio.CancelledError:
+                told.append("cancelled")
+
+        task = asyncio.ensure_future(run())
+        for _ in range(3):  # and again: it changes nothing
+            await asyncio.sleep(0)
+            task.cancel()
+        assert told == [] and not task.done()
+        made.set()
+        await task
+        return told
+
+    assert asyncio.run(cancelled(fails=False)) == ["written", "cancelled"]
+    assert asyncio.run(cancelled(fails=True)) == ["written", "cancelled"], (
+        "nobody hears of the error, as the caller is gone"
+    )
+
+
+def test_a_timeout_is_raised_once_the_write_is_made() -> None:
+    async def main() -> list[str]:
+        told: list[str] = []
+
+        async def write() -> None:
+            await asyncio.sleep(0.05)
+            told.append("written")
+
+        try:
+            async with asyncio.timeout(0.001):
+                await whole(write())
+        except TimeoutError:
+            told.append("late")
+        return told
+
+    assert asyncio.run(main()) == ["written", "late"]
+
+
 def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
     """A program closes a loop without cancelling its tasks. It may live on for days: until it ends, nobody could recover the run."""
     begun: list[str] = []
@@ -112,3 +164,41 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
         gc.collect()
         assert not store.keeper._ledgers
         assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"
+
+
+def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_finds_its_parts(tmp_path: Path) -> None:
+    """What is younger is found first: here that is the block that holds the run, and then the call that has entered it."""
+    begun: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        begun.append("hang")
+        await asyncio.Event().wait()
+        return "never"
+
+    def clock() -> float:
+        if not store.keeper._ledgers:
+            gc.collect(0)  # what there is before the run is held is old from now on
+        return time.time()
+
+    async def main() -> asyncio.Future[object]:
+        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+        task = asyncio.ensure_future(agent.ainvoke("Go."))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+            await asyncio.sleep(0)
+        return task
+
+    gc.collect()
+    gc.disable()
+    try:
+        with SQLiteStore(tmp_path / "runs.db", clock=clock) as store:
+            loop = asyncio.new_event_loop()
+            task = loop.run_until_complete(main())
+            loop.close()
+            del task
+            gc.collect()  # an error in it would be a warning, and fail
+            assert not store.keeper._ledgers
+    finally:
+        gc.enable()

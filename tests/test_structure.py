@@ -347,7 +347,7 @@ RENAMED = {
     "aannounce": "announce", "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete",
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
-    "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
+    "acontextmanager": "contextmanager", "ataking_in": "taking_in", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
     "ACrew": "Crew", "acrew": "crew", "aside_by_side": "side_by_side", "ADrive": "Drive", "ALetGo": "LetGo",
     "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
@@ -488,7 +488,8 @@ def functions(module: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def twin_of(name: str) -> str:
     """The name of the sync twin: without the `a`."""
-    return "_" + name[2:] if name.startswith("_a") else name[1:] if name.startswith("a") else ""
+    bare = name.lstrip("_")
+    return name[: -len(bare)] + bare[1:] if bare.startswith("a") else ""
 
 
 def pairs() -> dict[str, tuple[str, str]]:

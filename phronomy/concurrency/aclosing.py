@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,39 +22,41 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
 
     def __init__(self, generator: AsyncGenerator[T]) -> None:
         self._generator = generator
-        self._begun = False
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def __aenter__(self) -> AsyncGenerator[T]:
+        # The generator asks for the hooks of the loop when it is first told what to do. That is its end, which is awaited last.
+        self._end = _unheard(self._generator.aclose)
+        return self._generator
 
     async def __aexit__(self, *raised: object) -> None:
-        await self.aclose()
+        await self._end
 
-    def __aiter__(self) -> Self:
-        return self
+
+def _unheard(step: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S:
+    """Tell a generator what to do. If that is the first thing, it asks for the loop's hooks, and finds none."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return step(*args, **kwargs)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+class _Managed(Generic[T]):
+    """A generator in a context manager."""
+
+    def __init__(self, generator: AsyncGenerator[T]) -> None:
+        self._generator = generator
+        self.aclose = generator.aclose
 
     def __anext__(self) -> Coroutine[object, None, T]:
-        return self._unheard(self._generator.__anext__)
+        return _unheard(self._generator.__anext__)
 
     def athrow(self, *error: Any) -> Coroutine[object, None, T]:
-        """Raise an error where the generator stands."""
-        return self._unheard(self._generator.athrow, *error)
-
-    def aclose(self) -> Coroutine[object, None, None]:
-        """End the generator."""
-        return self._unheard(self._generator.aclose)
-
-    def _unheard(self, step: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -> S:
-        """Take a step of the generator. It asks for the loop's hooks with its first step, and finds none."""
-        if self._begun:
-            return step(*args, **kwargs)
-        self._begun = True
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(None, None)
-        try:
-            return step(*args, **kwargs)
-        finally:
-            sys.set_asyncgen_hooks(*hooks)
+        """Raise an error where the generator stands; if it has ended, raise it at once, as a sync generator does."""
+        if getattr(self._generator, "ag_frame", self) is None:  # the collector of garbage ends generators in any order
+            raise next(each for each in error if isinstance(each, BaseException))
+        return self._generator.athrow(*error)
 
 
 def acontextmanager(
@@ -66,7 +68,7 @@ def acontextmanager(
     @functools.wraps(function)
     def manage(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
         manager: Any = make(*args, **kwargs)
-        manager.gen = aclosing(manager.gen)
+        manager.gen = _Managed(manager.gen)
         found: AbstractAsyncContextManager[T] = manager
         return found
 

@@ -59,7 +59,9 @@ async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave 
             loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
 
     spawn(work, deliver)
-    return result_in(await within(box, timeout, leave))
+    # Where nothing but the result ends the wait, it is awaited as it is: to wait for two things takes ten times as long.
+    endless = timeout is None and leave is NEVER
+    return result_in(await (box if endless else within(box, timeout, leave)))
 
 
 async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
@@ -313,19 +315,30 @@ async def whole(work: Awaitable[T]) -> T:
         # `asyncio.run` cancels all tasks at its end. This one is finished by then, since the caller, which is cancelled, waits for it.
         # https://docs.python.org/3/library/asyncio-extending.html
         asyncio.tasks._unregister_task(task)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except BaseException:
-            if not task.done():  # it is closed with its loop: nobody waits any more
-                raise
-            break
-    if cancelled is not None:
-        task.exception()
-        raise cancelled
-    return task.result()
+    return await _Uncut(task)
+
+
+class _Uncut(Awaitable[T]):  # awaited like the functions beside it
+    """Awaits a future that cannot be cancelled by way of this: whoever waits, and is cancelled, raises that once the future is done.
+
+    A task asks what it waits for to be cancelled, and where that refuses, it is cancelled when it goes on. `asyncio.shield` gives way
+    at once instead, so that it has to be waited for again. It also makes a second future, and each write of a run waits here.
+    https://docs.python.org/3/library/asyncio-future.html#asyncio.isfuture
+    """
+
+    _asyncio_future_blocking = False
+
+    def __init__(self, future: asyncio.Future[T]) -> None:
+        self._future = future
+        self.get_loop = future.get_loop
+        self.add_done_callback = future.add_done_callback
+
+    def __await__(self) -> Generator[object, None, T]:
+        if not self._future.done():
+            self._asyncio_future_blocking = True
+            yield self
+        return self._future.result()
+
+    def cancel(self, msg: object = None) -> bool:
+        """Refuse."""
+        return False

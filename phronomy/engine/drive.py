@@ -9,10 +9,10 @@ closed between an intent and the deed takes the intent back; one that is closed 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing
 
-from phronomy.concurrency.aclosing import aclosing, acontextmanager
+from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.engine.judging.due import awaits_world, expiry, lapsed
@@ -214,32 +214,36 @@ def next_move(runner: Runner) -> tuple[Move, bool]:
     return (Run(calls=()) if isinstance(planned, Wait) and runner.is_at_work else planned), False
 
 
-@contextmanager
-def taking_in(runner: Runner) -> Iterator[None]:
+class taking_in(
+    AbstractContextManager[None]
+):  # made of a generator it costs four times as much, and each drive has one
     """What comes of the calls under way is on record before the run is left: others could have followed, so they may be several."""
-    try:
-        yield
-    except (RunFailed, Left, GeneratorExit):
-        if runner.is_at_work:
-            take_in(runner)
-        raise
-    finally:
-        if runner.crew is not None:
-            runner.crew.leave()
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, (RunFailed, Left, GeneratorExit)) and self._runner.is_at_work:
+                take_in(self._runner)
+        finally:
+            if self._runner.crew is not None:
+                self._runner.crew.leave()
 
 
-@acontextmanager
-async def ataking_in(runner: Runner) -> AsyncIterator[None]:
+class ataking_in(AbstractAsyncContextManager[None]):
     """As `taking_in`."""
-    try:
-        yield
-    except (RunFailed, Left, GeneratorExit):
-        if runner.is_at_work:
-            await atake_in(runner)
-        raise
-    finally:
-        if runner.acrew is not None:
-            await runner.acrew.leave()
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, (RunFailed, Left, GeneratorExit)) and self._runner.is_at_work:
+                await atake_in(self._runner)
+        finally:
+            if self._runner.acrew is not None:
+                await self._runner.acrew.leave()
 
 
 def take_in(runner: Runner) -> None:
