@@ -406,7 +406,12 @@ def test_canonical_text_of_a_string_is_seen_at_a_glance(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "5.0", "-1", "true", "null", "{}", '["a"]', '{"b":[1.5],"a":{"c":null}}', '"[["']
+    "text",
+    [
+        *("5", "5.0", "-1", "true", "null", "{}", '["a"]', '{"b":[1.5],"a":{"c":null}}', '"[["', '{"":""}', '{"a":0}'),
+        *('{"a":"[{","b":true}', '{"a":"a","b":"a","c":-10}', '{"a":"x,",":b":1,"b":null}', f'{{"a":{"1" * 30}}}'),
+        "{" + ",".join(f'"{key}":{key}' for key in range(100)) + "}",
+    ],
 )
 def test_canonical_text_of_any_value_is_seen_at_a_glance(text: str) -> None:
     assert is_canonical(text)
@@ -418,12 +423,45 @@ def test_canonical_text_of_any_value_is_seen_at_a_glance(text: str) -> None:
     [
         *("", '"\\u0041"', '"\\/"', '"\\ud800"', '"\ud800"', '"\t"', '"a"b"', '"a","b"'),
         *("NaN", "[NaN]", "1e400", '{"a":-1e999}', "-0", "1E2", "05", "5 ", "[1, 2]", '{"a": 1}', "{} {}"),
+        *('{"a":-0}', '{"a":05}', '{"a":1,}', '{"a":1 }', '{"a":"\t"}', '{"a":"\\u0041"}', '{"a":1,"b":"\ud800"}'),
+        *('{"a":"x,",":b":1,":b":2}', '{"a":1,"b":1,"a":1}', '{"a":1}{"b":1}', '{"a":nul}', '{"a":"b":1}', "{1:1}"),
         *('{"a":1,"a":1}', '{"a":{"b":1,"b":2}}', '{"\\u0061":1}', '["\\ud800"]', '{"\ud800":1}'),
         *("[" * 65 + "]" * 65, "1" * 5000, "nul", "[1,]", "{'a':1}"),
     ],
 )
 def test_text_that_is_not_canonical_is_looked_at_longer(text: str) -> None:
     assert not is_canonical(text)
+
+
+PARTS = [
+    '"',
+    '"a"',
+    '"b"',
+    '"a":1',
+    ',"b":"a"',
+    ":",
+    ",",
+    "{",
+    "}",
+    "[",
+    "]",
+    "0",
+    "1",
+    "-",
+    ".5",
+    "true",
+    " ",
+    "\\",
+    "\t",
+    "é",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8), st.booleans())
+def test_what_is_seen_at_a_glance_is_written_as_it_was_read(parts: list[str], is_object: bool) -> None:
+    text = "".join(["{", *parts, "}"] if is_object else parts)
+    if is_canonical(text):
+        assert canonical(parse(text)) == text
 
 
 def test_text_over_the_limit_is_looked_at_longer(monkeypatch: pytest.MonkeyPatch) -> None:

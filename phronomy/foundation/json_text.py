@@ -31,8 +31,11 @@ MAX_DEPTH = int(os.environ.get("PHRONOMY_MAX_JSON_DEPTH", "64"))
 MAX_BYTES = int(os.environ.get("PHRONOMY_MAX_JSON_BYTES", str(32 * 1024 * 1024)))
 """Largest text, in characters, that a record accepts. Set by `PHRONOMY_MAX_JSON_BYTES` before the import."""
 
-_STRING = re.compile(r'"[^"\\\x00-\x1f\ud800-\udfff]*"')
-"""A text in quotes that needs no escape: canonical as it stands."""
+_STRING = r'"[^"\\\x00-\x1f\ud800-\udfff]*+"'  # needs no escape
+_PAIR = rf"({_STRING}):(?:{_STRING}|0|-?[1-9][0-9]{{0,17}}|true|false|null)"
+_PAIRS = re.compile(_PAIR)
+_SEEN = re.compile(rf"{_STRING}|\{{{_PAIR}(?:,{_PAIR}){{0,20}}\}}")
+"""A string, or a small object of strings, whole numbers and constants, as most arguments are: canonical, if each key stands once."""
 
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
@@ -85,8 +88,11 @@ def is_canonical(text: str) -> bool:
         return True
     if len(text) > MAX_BYTES:
         return False
-    if _STRING.fullmatch(text):  # a third of the time that it takes to read a short text, and to write it again
-        return True
+    # A third of the time that it takes to read a short text, and to write it again.
+    if (seen := _SEEN.fullmatch(text)) is not None:
+        # The second group is a key behind the first.
+        keys = _PAIRS.findall(text) if seen.lastindex == 2 else ()
+        return len(keys) == len(set(keys))
     if text[:1] != '"' and text.count("[") + text.count("{") > MAX_DEPTH:
         return False
     try:  # a key that stands twice is read once, and a number that is none raises: neither is written as it was read

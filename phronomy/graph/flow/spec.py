@@ -164,7 +164,7 @@ class GraphSpec:
         found: Tool | None = asked
         if asked is not None and call.fallback:
             found = asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
-        if isinstance(found, Node | Inside) and call.arguments is not None and call.args is not None:  # an edit
+        if call.arguments is not None and call.args is not None and isinstance(found, (Node, Inside)):  # an edit
             found = found.given_again("arg" if "arg" in call.args else "state")
         return found
 
@@ -379,8 +379,8 @@ class GraphSpec:
     def _act(self, state: Checkpoint) -> Move:
         steps = state.turn - self.routes.is_routed(START)  # where to begin is no step
         gates = [call for call in state.calls if _is_interrupt_point(call)]
-        begins = "new" in [call.status for call in state.calls if not _is_interrupt_point(call)]
-        if self.max_steps is not None and steps >= self.max_steps and begins:
+        begins = (call.status == "new" for call in state.calls if not _is_interrupt_point(call))
+        if self.max_steps is not None and steps >= self.max_steps and any(begins):
             return Fail(limit="max_steps", maximum=self.max_steps, used=steps)
         if gates and _is_halted(state):
             return Wait(pending=state.pending)  # nothing begins, not even a judgement

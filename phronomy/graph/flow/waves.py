@@ -165,23 +165,21 @@ class Advance:
 
     def _advanced(self, told: Sequence[dict[str, Any]], targets: list[str | Send], at: datetime) -> Advanced:
         spec, state = self._spec, self._state
-        updates = [(call.name, gave["update"]) for call, gave in zip(self._nodes, told, strict=True)]
-        channels = spec.schema.reduce(channels_of(state), updates)
-        through = [call.name for call, gave in zip(self._nodes, told, strict=True) if "kind" not in gave]
+        given = list(zip(self._nodes, told, strict=True))
+        channels = spec.schema.reduce(channels_of(state), [(call.name, gave["update"]) for call, gave in given])
+        through = {call.name for call, gave in given if "kind" not in gave}
         along = {  # a join is one of the edges
-            call.name
-            for call, gave in zip(self._nodes, told, strict=True)
-            if "kind" not in gave and gave.get("signal") != "replan"
+            call.name for call, gave in given if "kind" not in gave and gave.get("signal") != "replan"
         }
         complete, waiting = spec.routes.joined(along, arrivals_in(state.__dict__["state"]))
         ended, reason = self._ended(told)
         if ended is not None:
             return Advanced(state=state_with(channels, waiting), status=ended, reason=reason, at=at)
         paused: dict[str, str | None] = {}
-        for call, gave in zip(self._nodes, told, strict=True):
+        for call, gave in given:
             if gave.get("signal") == "pause":  # several runs of one node may
                 paused[call.name] = "; ".join(filter(None, (paused.get(call.name), gave["reason"]))) or None
-        stopped = paused.keys() | (spec.stops_at.after & set(through))
+        stopped = paused.keys() | (spec.stops_at.after & through)
         gates = {node: paused.get(node) for node in spec.routes.in_order(stopped)}
         calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)
         return _ADVANCED.evolve(state=state_with(channels, waiting), calls=calls, at=at)

@@ -41,7 +41,9 @@ def given_in(state: str) -> dict[str, dict[str, object]]:
 
 def _beside(state: str, name: str, kind: type) -> Any:
     """Reads an entry beside the channels. Raises `CheckpointError` for one of another form than is written here."""
-    found = json.loads(state).get(name, {}) if state.startswith(_MARKS) else {}
+    if not state.startswith(_MARKS):
+        return {}
+    found = json.loads(state).get(name, {})
     if not isinstance(found, dict) or not all(isinstance(each, kind) for each in found.values()):
         raise CheckpointError(f"the state of the checkpoint has something else under {name} than a graph puts there")
     return found

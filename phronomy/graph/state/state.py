@@ -27,7 +27,6 @@ from phronomy.graph.signals import START
 from phronomy.graph.state.channel import Channel, explained, of_model, of_typed_dict, path_of
 from phronomy.graph.state.channels import Reducer, kind_of
 from phronomy.graph.state.values import NotStorable
-from phronomy.records.record import digest_of
 from phronomy.stores.log.text_patch import ObjectText, grow
 
 
@@ -59,9 +58,6 @@ class StateSchema:
         self.names: tuple[str, ...] = tuple(self.channels)
         self.reducers: Mapping[str, Reducer] = {channel.name: channel.reducer for channel in found}
         self.has_user_code: bool = any(_calls_user_code(channel) for channel in found)
-        types = {channel.name: digest_of(channel.form.schema_text)[:16] for channel in found}
-        told = {each.name: {"type": types[each.name], "reducer": each.reducer.label} for each in found}
-        self.fingerprint: JsonText = canonical(told)
 
     def __repr__(self) -> str:
         return f"StateSchema({self.state.__name__})"

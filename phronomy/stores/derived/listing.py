@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
@@ -119,7 +120,8 @@ class Waiting:
     def of(cls, row: PendingRow, kept: Texts = nothing_kept) -> Waiting:
         """Make the record from a row of a store; `kept` gives the texts that it names. Raises `StoreError` if it cannot be read."""
         try:
-            approval = PendingApproval.model_validate_json(whole_request(row, kept))
+            # By the validator itself: the method around it takes 0.7 us, and a row 8 in all.
+            approval: PendingApproval = PendingApproval.__pydantic_validator__.validate_json(whole_request(row, kept))
             # A decision is bound to the digest. A row that tells of another tool, or of other arguments, would have
             # somebody approve what they were not shown.
             if approval.digest != call_digest(approval.tool, approval.__dict__["args"]):
@@ -130,15 +132,15 @@ class Waiting:
             raise StoreError(
                 f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
             ) from None
-        return cls(
-            approval=approval,
-            checkpoint_id=row.checkpoint_id,
-            run_id=row.run_id,
-            branch_id=row.branch_id,
-            thread_id=row.thread_id,
-            agent=row.agent,
-            label=row.label,
-        )
+        # 0.7 us, and 1.4 by its `__init__` with seven names.
+        waiting = object.__new__(cls)
+        for put, value in zip(_PUTS, (approval, *_PLACE(row)), strict=True):
+            put(waiting, value)
+        return waiting
+
+
+_PLACE: Final = attrgetter(*[field for field in Waiting.__dataclass_fields__ if field != "approval"])
+_PUTS: Final = [getattr(Waiting, field).__set__ for field in Waiting.__dataclass_fields__]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
