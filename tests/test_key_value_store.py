@@ -137,6 +137,7 @@ def test_values_of_the_first_format_are_read() -> None:
     agent = Agent(name="clerk", model=ScriptedModel(["Paid."]), tools=[pay], store=store)
     assert agent.resume(item.checkpoint_id, approved=True).output == "Paid."
     assert paid == [5.0]
+    assert kv.data["phronomy//root"].startswith(b"[2,")  # what is written now is not for a release of then
 
 
 # Somebody else is first
@@ -353,10 +354,10 @@ def test_a_time_that_is_no_number_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_later_format_is_left_alone() -> None:
-    kv = Values({"phronomy//root": b"[2,[],0,null,[]]"})
-    with pytest.raises(StoreError, match="format 2, and this release reads 1"):
+    kv = Values({"phronomy//root": b"[3,[],0,null,[]]"})
+    with pytest.raises(StoreError, match="format 3, and this release reads 2"):
         begin(KeyValueStore(kv))
-    assert kv.data == {"phronomy//root": b"[2,[],0,null,[]]"}
+    assert kv.data == {"phronomy//root": b"[3,[],0,null,[]]"}
 
 
 def test_what_is_no_key_value_store_is_refused() -> None:

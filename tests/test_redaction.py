@@ -59,6 +59,7 @@ SAID |= {"update", "value"}
 
 RECORDS = {
     ("Call", "result"),
+    ("RowCall", "result"),
     ("CallSettled", "result"),
     ("Judgement", "result"),
     ("Recovery", "result"),

@@ -186,7 +186,7 @@ def faulty(kind: str, servers: Callable[..., RedisServer]) -> str:
         elif kind == "type":
             admin.hset("{phronomy:}:l:b1x", "a", "b")
         elif kind == "version":
-            admin.set("{phronomy}:version", "2")
+            admin.set("{phronomy}:version", "3")
     return url
 
 
@@ -213,6 +213,25 @@ def test_what_redis_refuses_is_said_without_a_secret(servers: Callable[..., Redi
         assert "hunter2" not in shown and ("127.0.0.1" in shown) == (kind == "down")
         assert refused.value.__cause__ is None
         assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_what_an_earlier_release_has_written_is_of_the_present_version_once_it_is_opened(
+    servers: Callable[..., RedisServer],
+) -> None:
+    """Its rows are read as they are. It cannot read those that are written now, and so must not open them."""
+    url = servers().url()
+    with redis.Redis.from_url(url) as admin:
+        with RedisStore(url, clock=clock) as store:
+            begin(store)
+        for before, after in ((b"1", b"2"), (b"2", b"2"), (b"3", b"3"), (b"0", b"0")):
+            admin.set("{phronomy}:version", before)
+            with RedisStore(url, clock=clock) as store:
+                if after == b"2":
+                    assert store.branches(run_id="b1")
+                else:
+                    with pytest.raises(StoreError, match="written by a later release"):
+                        store.branches(run_id="b1")
+            assert admin.get("{phronomy}:version") == after
 
 
 def test_a_client_whose_connections_are_all_in_use(url: str) -> None:

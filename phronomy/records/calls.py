@@ -342,7 +342,7 @@ class CallStarted(Record):
 
     type: Literal["started"] = "started"
     id: str
-    attempt: int
+    attempt: int = 1
     at: Time
     key: str = ""
 

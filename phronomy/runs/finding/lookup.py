@@ -59,6 +59,7 @@ from phronomy.runs.finding.results import result_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.derived.kept_texts import kept_by
+from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.log import as_sealed, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
@@ -209,7 +210,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
             continue
         begun: dict[tuple[str, str], str] = {}
         asked: set[tuple[str, str]] = set()
-        for entry in store.lineage(branch_id=other.id).entries:
+        for entry in whole_journal(store.lineage(branch_id=other.id).entries):
             outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
             # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):

@@ -26,8 +26,11 @@ T = TypeVar("T")
 
 _log = logging.getLogger("phronomy")
 
-FORMAT: Final = 1
-"""The version of what the values hold. 1: the first."""
+FORMAT: Final = 2
+"""The version of what the values hold. 1: the first. 2: rows leave out what follows from others, which a release of 1 cannot read."""
+
+_READ: Final = (1, FORMAT)
+"""The versions that are read as they are; the next write makes this one of them."""
 
 _INLINE: Final = 1_000
 """Characters of a text, above which it is a value of its own: the root and the nodes are written again and again, and it once."""
@@ -94,7 +97,7 @@ class Root:
         """The root in a value. Raises `StoreError`."""
         try:
             version, *rest = json.loads(raw)
-            if version != FORMAT:
+            if version not in _READ:
                 raise StoreError(
                     f"the data in this key-value store have format {version!r}, and this release reads {FORMAT}: use a newer one"
                 )

@@ -21,6 +21,7 @@ from phronomy.records.calls import CallSettled, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
+from phronomy.stores.log.journal import Journal, whole_texts
 from phronomy.stores.log.kept_members import MayName, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
@@ -60,11 +61,12 @@ def as_sealed(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint.sealed()
 
 
-def journal_entry(outcome: Outcome, path: str) -> Entry:
-    """The journal entry of an outcome."""
+def journal_entry(outcome: Outcome, path: str, journal: Journal | None = None) -> Entry:
+    """The journal entry of an outcome, as the next of this journal: it leaves out what the journal says."""
     # The outcome alone, without the state it leads to: reading folds it in by the same `apply` that the driver used, so
     # the two cannot differ.
-    return Entry(path=path, body=outcome_text(outcome))
+    text = outcome_text(outcome)
+    return Entry(path=path, body=text if journal is None else journal.short(text))
 
 
 def whole_entries(checkpoint: Checkpoint) -> Iterator[Entry]:
@@ -141,9 +143,9 @@ def rows_of(
     # One chain for each path: the rows of nested runs stand between those of the root, in the order they were written.
     # That order is the only truth about what came first.
     tips: dict[str, Checkpoint] = {}
-    for entry in entries:
+    for entry, text in whole_texts(entries):
         if entry.checkpoint_id is None:
-            journals.setdefault(entry.path, []).append(outcome_from(entry.body))
+            journals.setdefault(entry.path, []).append(outcome_from(text))
             continue
         # The journal between two rows is used up by the second: a later row finds what it refers to in its own journal,
         # or in its parent.
@@ -166,8 +168,8 @@ def items_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Iterator[t
     Raises `CheckpointError` for a log that cannot be read.
     """
     rows = rows_of(entries, kept)
-    for entry in entries:
-        yield entry, outcome_from(entry.body) if entry.checkpoint_id is None else next(rows)
+    for entry, text in whole_texts(entries):
+        yield entry, outcome_from(text) if entry.checkpoint_id is None else next(rows)
 
 
 def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpoint]:
@@ -243,7 +245,10 @@ class _Line:
         columns: Columns = {"id": row.checkpoint_id or "", "parent_id": row.parent_id, "path": self.path}
         follows = self.rows[-2].checkpoint_id if len(self.rows) > 1 else None
         found = last_checkpoint([each.body for each in self.rows], self.journals, columns, follows, kept)
-        return found.evolve(journal=tuple([outcome_from(text) for text in self.journal])) if self.journal else found
+        if not self.journal:
+            return found
+        journal = Journal(row=row.body)
+        return found.evolve(journal=tuple([outcome_from(journal.whole(text)) for text in self.journal]))
 
     def is_over(self) -> bool:
         """Whether the last row is seen at a glance to be an end. What people write is quoted twice, and cannot look so."""

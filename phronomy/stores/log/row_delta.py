@@ -6,7 +6,8 @@ A checkpoint holds the whole conversation. If each row did, a run of n turns wou
 - of a graph's state a patch (`text_patch.py`),
 - of the calls of a turn those that changed, where most did not,
 - of any other field its new value, if it has one,
-- in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
+- in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once,
+- of a call that nobody has to decide what its message does not say (`row_call.py`).
 
 The first row of a log holds every field that is required, and the others that say something. What it says twice it says once: the
 branch that has the id of its run, the original input that is the first message. A row that goes on from something missing cannot be
@@ -30,6 +31,7 @@ from phronomy.records.decisions import Decision
 from phronomy.records.messages import Message, Settlement
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
 from phronomy.stores.log.kept_members import Texts, with_members
+from phronomy.stores.log.row_call import NO_REPLY, Reply, RowCall, thin, whole_calls
 from phronomy.stores.log.shown_state import MARK, filled, thinned
 from phronomy.stores.log.text_patch import folded, patch, patched
 
@@ -59,6 +61,7 @@ _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LO
 # Derived from the record, not listed: a field that is added to a checkpoint is in the rows from then on, and cannot be
 # forgotten here.
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
+_IN_ROW: Final = {"calls": tuple[RowCall, ...]}  # otherwise than in a checkpoint
 _REQUIRED: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].is_required())
 
 
@@ -83,7 +86,7 @@ class _Delta(Record):
     # Text inside of text, quoted: a patch is read by the code that made it, and the parser of rows need not know what
     # is in a user's state.
     patch: str | None = Field(default=None, repr=False)
-    changed: tuple[Call, ...] = ()
+    changed: tuple[RowCall, ...] = ()
     shown: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     # A screenshot that a tool returned is a megabyte. Its call stands in several rows before the turn is over, its
     # image in one of them.
@@ -100,7 +103,10 @@ else:
     Delta = create_model(
         "Delta",
         __base__=_Delta,
-        **{name: (Fields.model_fields[name].rebuild_annotation(), _Unchanged.TOKEN) for name in _PLAIN},
+        **{
+            name: (_IN_ROW.get(name) or Fields.model_fields[name].rebuild_annotation(), _Unchanged.TOKEN)
+            for name in _PLAIN
+        },
     )
 
 
@@ -123,6 +129,11 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
     if parent is None:
         _leave_implied(fields, new["messages"])
+    elif "run_id" not in fields:
+        # Each row is a step further than the one before it. What is left out of a row is otherwise as it was.
+        fields["step"] = new["step"]
+        if new["step"] == old["step"] + 1:
+            del fields["step"]
     # A patch only where it is shorter. A state that was replaced as a whole is written as a whole, which also gives
     # readers a place to begin from.
     if "state" in fields and old and not (change := patch(old["state"], new["state"])).startswith('{"whole":'):
@@ -160,6 +171,11 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if known and written in fields:
         calls, held = _without_images(calls, known)
         fields |= {written: calls, "held": held} if held else {}
+    if written in fields:
+        # What calls were shown of a state is put into the row as a text, so they have to be there.
+        is_reply = written == "calls" and "shown" not in fields
+        reply = Reply.of(fields.get("turn"), tails.get("messages", ())) if is_reply else NO_REPLY
+        fields[written] = tuple([thin(call, place, reply) for place, call in enumerate(fields[written])])
     fields |= {**tails, **({"cut": cut} if cut else {})}
     delta = _EMPTY.evolve(**fields)
     # Not every field was validated again: they come from a record that is valid. What is set says what is written, an
@@ -185,10 +201,16 @@ def row_checkpoint(
     if not begins and parent is not None and columns["parent_id"] is None:
         columns["parent_id"] = parent.id
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
+    if parent is not None and not begins:
+        fields.setdefault("step", parent.step + 1)
+    if "calls" in fields:
+        reply = Reply.of(fields.get("turn"), delta.messages)
+        fields["calls"] = _whole(fields["calls"], reply, columns["id"])
     if delta.patch is not None:
         fields["state"] = _patched(parent, fields, delta.patch, columns["id"])
     if delta.changed:
-        fields["calls"] = _with_changed(parent, fields, delta.changed, columns["id"])
+        changed = _whole(delta.changed, NO_REPLY, columns["id"])
+        fields["calls"] = _with_changed(parent, fields, changed, columns["id"])
     known = _known(parent, settled)
     # From the parent or the journal, by the id of the call. A reference to neither is a log that somebody has cut, and
     # fails.
@@ -256,6 +278,13 @@ def _patched(parent: Checkpoint | None, fields: Mapping[str, object], change: st
         raise CheckpointError(f"the state of checkpoint {id} cannot be put together: {error}") from None
 
 
+def _whole(calls: Sequence[RowCall], reply: Reply, id: str) -> tuple[Call, ...]:
+    try:
+        return whole_calls(calls, reply)
+    except ValueError as error:
+        raise CheckpointError(f"a stored row cannot be read: the calls of checkpoint {id}: {error}") from None
+
+
 def _with_changed(
     parent: Checkpoint | None, fields: Mapping[str, object], changed: Sequence[Call], id: str
 ) -> tuple[Call, ...]:
@@ -305,7 +334,7 @@ class _Said(TypedDict, total=False):
 
 
 class _Kept(TypedDict):
-    kind: Settlement
+    kind: NotRequired[Settlement]  # there is none where the call completed
     content: str
     parts: NotRequired[Json]
 
@@ -352,11 +381,13 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     seen = 0  # of them, in the row that has the last word on calls
     changed: list[int] = []  # the rows that put other calls in place of some, since they were last written whole
     begins = 0  # the first row of the run
+    steps = 0  # since a row that says at which step it is
     nested = columns["path"] != ""
     for place, row in enumerate(said):
         # An agent that is called twice in one place has two runs one after the other at one path.
         if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
-            latest, logs, changes, changed, begins = {}, {name: [] for name in _LOGS}, [], [], place
+            latest, logs, changes, changed, begins, steps = {}, {name: [] for name in _LOGS}, [], [], place, 0
+        steps = 0 if "step" in row else steps + ("run_id" not in row)
         latest |= dict.fromkeys(row, place)
         if "state" in row:
             changes = []
@@ -391,7 +422,12 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     # began. Only those are validated as a whole.
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
-    fields = {**implied, **{name: tuple(log) for name, log in logs.items()}, **_fields(bodies, latest, changed, kept)}
+    fields = {
+        **implied,
+        **{name: tuple(log) for name, log in logs.items()},
+        **_fields(bodies, said, latest, changed, kept),
+    }
+    fields["step"] = fields.get("step", 0) + steps
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
@@ -400,7 +436,9 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     return BLANK.evolve(**columns, **fields)
 
 
-def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[int], kept: Texts) -> dict[str, Any]:
+def _fields(
+    bodies: Sequence[str], said: Sequence[_Said], latest: Mapping[str, int], changed: Sequence[int], kept: Texts
+) -> dict[str, Any]:
     """What the rows say that have the last word on a field, with the calls that changed later."""
     read: dict[int, Mapping[str, Any]] = {}
     fields: dict[str, Any] = {}
@@ -409,11 +447,15 @@ def _fields(bodies: Sequence[str], latest: Mapping[str, int], changed: Sequence[
             if place not in read:
                 read[place] = _Rest.model_validate_json(with_members(bodies[place], kept)).__dict__
             fields[name] = read[place][name]
+
+    if "calls" in fields:
+        place = latest["calls"]
+        fields["calls"] = whole_calls(fields["calls"], Reply.of(read[place]["turn"], said[place].get("messages", ())))
     if changed:
         late = [
             call for place in changed for call in _Rest.model_validate_json(with_members(bodies[place], kept)).changed
         ]
-        fields["calls"] = _put_in(fields["calls"], late)
+        fields["calls"] = _put_in(fields["calls"], whole_calls(late, NO_REPLY))
     return fields
 
 
@@ -441,13 +483,19 @@ def _results_of(bodies: Sequence[str], journals: Mapping[int, Sequence[str]]) ->
         return {}
     told: list[_Told] = reader_of(list[_Told]).validate_json(f"[{','.join(texts)}]")
     return {
-        (place, one["id"]): tool_message(one["call_id"], _content_of(one["result"]), one["result"]["kind"])
+        (place, one["id"]): tool_message(
+            one["call_id"], _content_of(one["result"]), one["result"].get("kind", "completed")
+        )
         for place, one in zip(places, told, strict=True)
     }
 
 
 def _content_of(kept: _Kept) -> JsonText:
-    return content_of(CallResult(**kept)) if "parts" in kept else canonical(kept["content"])
+    return (
+        content_of(CallResult(kind="completed", content=kept["content"], parts=kept["parts"]))
+        if "parts" in kept
+        else canonical(kept["content"])
+    )
 
 
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:

@@ -32,8 +32,13 @@ _log = logging.getLogger("phronomy")
 
 # Written once by the first store to come, and read by all: a release that keeps its keys in another way must find out
 # before it touches one.
-FORMAT: Final = b"1"
-"""The version of what the keys hold. 1: the first."""
+FORMAT: Final = b"2"
+"""The version of what the keys hold. 1: the first. 2: rows leave out what follows from others, which a release of 1 cannot read."""
+
+_BEFORE: Final = b"1"
+"""The version that becomes this one when it is opened: all of its rows are read as they are."""
+
+_UPGRADE: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2]) end"
 
 _URL: Final = r"unix://.+|rediss?://[^/?]*(/\d*)?(\?.*)?"
 """The form of a URL, checked before redis-py reads it: redis-py takes a number that it cannot read for database 0."""
@@ -176,6 +181,10 @@ class Link:
             # NX: of any number that come first at once, one writes.
             self._client.execute_command("SET", key, FORMAT, "NX")
             version = self._client.execute_command("GET", key, NEVER_DECODE=True)
+            if version == _BEFORE:
+                # Compared in the server: what a still later release has written in between stays.
+                self._client.execute_command("EVAL", _UPGRADE, 1, key, _BEFORE, FORMAT)
+                version = self._client.execute_command("GET", key, NEVER_DECODE=True)
         except _FAULTS as error:
             raise explained(error, where=self._where) from None
         # Also if it is earlier: there is none yet, and what else stands there was not written by us.
