@@ -952,8 +952,8 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
             counted = plan(*select.pending_count(sql, "", wanted))
             assert "Seq Scan on phronomy_pending" not in counted, (wanted, counted)
     for statement, values in (
-        (sql.branch_lineage, ("", "b7", "")),
-        (sql.checkpoint_lineage, ("", "c7", "")),
+        (sql.branch_lineage, ("", "b7", "", "", "b7")),
+        (sql.checkpoint_lineage, ("", "c7", "", "", "c7")),
         (sql.children, ("", "c7", "", "c7")),
         (sql.kept_text, ("", "d7")),
         (sql.document, ("", "k1", "k7", 5.0)),

@@ -403,12 +403,7 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is
 def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path, version: int) -> None:
     """It is then as a new file is, and what that version could not keep is kept from here on."""
     path, new = tmp_path / "runs.db", tmp_path / "new.db"
-    db = sqlite3.connect(path)
-    statements = [_SQL.schema, _SQL.first_version, *itertools.chain(*_SQL.migrations[:version])]
-    for statement in [*statements, f"UPDATE phronomy_schema SET version = {version}", *_sql_rows()]:
-        db.execute(statement)
-    db.commit()
-    db.close()
+    _make_earlier(path, version)
     with opened(path) as store, opened(new) as other:
         branch = store.lineage(branch_id="b1").branch
         assert (branch.status, branch.seq, branch.handed) == ("suspended", 2, 2 if version < 2 else None)
@@ -417,11 +412,58 @@ def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tm
         store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
         assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
         put = store.put_document(Document(kind="person", key="ann", text="{}", expires_at=1e12))
-        assert (store.get_document("person", "ann"), store.select_documents("person")) == (put, [put])
+        kept = [Document(kind="person", key=key, version="v", text="{}") for key in KEPT if version >= 4]
+        assert (store.get_document("person", "ann"), store.select_documents("person")) == (put, [put, *kept])
         ready = [each._file.ready() for each in (store, other)]
         assert ready[0].execute(_SQL.version).fetchall() == [(len(_SQL.migrations),)]
         tables = [each.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() for each in ready]
         assert tables[0] == tables[1]
+
+
+def run_upgrades(path: str) -> None:
+    """The last upgrade, begun by a process that is killed in it, then by several at once."""
+    last = len(_SQL.migrations) - 1
+    for done in range(len(_SQL.migrations[last]) + 1):
+        Path(path).unlink(missing_ok=True)
+        _make_earlier(path, last)
+        pid = os.fork()
+        if pid == 0:
+            db = sqlite3.connect(path, isolation_level=None)
+            db.execute("PRAGMA cache_size = 1")  # what is not committed goes to the log as well
+            for statement in (_SQL.begin, *_SQL.migrations[last][:done]):
+                db.execute(statement)
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            assert db.execute(_SQL.version).fetchall() == [(last,)]
+        assert race(path, begin) == ["won"] * 6, done
+        with opened(path) as store:
+            assert (len(store.branches()), bodies(store)) == (7, ["decided"])
+            assert [document.key for document in store.select_documents("person")] == list(KEPT)
+            assert store._file.ready().execute(_SQL.version).fetchall() == [(last + 1,)]
+            assert store._file.ready().execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_an_upgrade_that_is_killed_is_made_by_the_next_and_once_by_several(tmp_path: Path) -> None:
+    apart("run_upgrades", tmp_path / "runs.db")
+
+
+KEPT = ("bob", "cid")
+
+
+def _make_earlier(path: Path | str, version: int) -> None:
+    """A file as a release with this version of the schema left it."""
+    statements = [_SQL.schema, _SQL.first_version, *itertools.chain(*_SQL.migrations[:version])]
+    statements += [f"UPDATE phronomy_schema SET version = {version}", *_sql_rows()]
+    if version >= 4:
+        columns = "tenant, kind, key, version, body"
+        statements += [
+            f"INSERT INTO phronomy_documents ({columns}) VALUES ('', 'person', '{key}', 'v', '{{}}')" for key in KEPT
+        ]
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("PRAGMA journal_mode = WAL")
+        for statement in statements:
+            db.execute(statement)
 
 
 def _sql_rows() -> list[str]:

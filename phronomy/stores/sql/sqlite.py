@@ -367,8 +367,9 @@ class _File:
         if db.execute(_HAS_SCHEMA).fetchone() is None:
             db.execute(_SQL.schema)
             db.execute(_SQL.first_version)
-        for statement in missing(self._version(db), _SQL.migrations, self.path):
-            db.execute(statement)
+        for migration in missing(self._version(db), _SQL.migrations, self.path):
+            for statement in migration:
+                db.execute(statement)
         db.execute(_SQL.new_version)
         self._run(db, "COMMIT")
 

@@ -24,6 +24,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.rows import (
     ENDED,
     FACETS,
+    OPEN,
     SIZE,
     AuditRow,
     Branch,
@@ -46,12 +47,12 @@ class Dialect:
 
     `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its bytes)
     are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of `n`. `among`
-    says that a column is one of some texts, which `listed` makes one value of. `array` makes JSON text of values. `unindexed` stands
-    before a column whose index is not to be used, where the database knows too little to see that by itself. `between` finds the
-    log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a select whose row is about to be
-    changed, `share` one whose row must stay. `whole` says that one statement can write to several tables, which is worth it
-    where each is a journey. `over` says that a branch has ended, word for word as the index has it. `counts` says that the number of
-    all requests that wait is kept. `migrations` are as in `schema.py`.
+    says that a column is one of some texts, which `listed` makes one value of. `array` is JSON text of all of a branch but its
+    times. `unindexed` stands before a column whose index is not to be used, where the database knows too little to see that by
+    itself. `between` finds the log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a
+    select whose row is about to be changed, `share` one whose row must stay. `whole` says that one statement can write to several
+    tables, which is worth it where each is a journey. `over` says that a branch has ended, word for word as the index has it.
+    `counts` says that the number of all requests that wait is kept. `migrations` are as in `schema.py`.
     """
 
     mark: str
@@ -88,7 +89,7 @@ SQLITE: Final = Dialect(
     # of marks.
     among="IN (SELECT value FROM json_each(?))",
     listed=json.dumps,
-    array="json_array",
+    array="json_array(<timeless>)",
     # SQLite takes the index of an equality over the order of the table, and would then sort what it found.
     unindexed="+",
     later="MAX",
@@ -100,7 +101,8 @@ SQLITE: Final = Dialect(
     lock="",
     share="",
     whole=False,
-    over="(" + " OR ".join(f"status = '{status}'" for status in ENDED) + ")",
+    # A branch that is not open has ended.
+    over=" AND ".join(f"status <> '{status}'" for status in OPEN),
     counts=True,
     migrations=SQLITE_MIGRATIONS,
 )
@@ -117,7 +119,7 @@ POSTGRES: Final = Dialect(
     numbered=", n",
     among="= ANY(?)",
     listed=list,
-    array="json_build_array",
+    array="CAST(json_build_array(<timeless>) AS TEXT)",
     unindexed="",
     later="GREATEST",
     # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
@@ -191,30 +193,31 @@ _FACET_KEY: Final = (
 
 # The branch comes as the row numbered 0, in the place of a body, apart from times, which JSON would round: each column
 # of its own would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader
-# can put the rows in order. <place> selects the branch where the lineage ends, and the last number.
+# can put the rows in order. <place> is the branch where the lineage ends, <upto> its last number. The place is looked up twice, and
+# the line of parents used once: SQLite compiles that line each time that it is named, which took a new connection a third longer.
 _LINEAGE: Final = """
-    WITH RECURSIVE line (n, id, parent_branch, parent_seq, depth, upto) AS (
-        <place>
+    WITH RECURSIVE line (n, id, parent_branch, parent_seq, upto) AS (
+        SELECT b.n, b.id, b.parent_branch, b.parent_seq, <upto> FROM <place>
         UNION ALL
-        SELECT b.n, b.id, b.parent_branch, b.parent_seq, line.depth + 1,
+        SELECT b.n, b.id, b.parent_branch, b.parent_seq,
             CASE WHEN line.parent_seq < line.upto THEN line.parent_seq ELSE line.upto END
         FROM line JOIN <branches> b ON b.tenant = ? AND b.id = line.parent_branch
     )
     SELECT entry.n - line.n * <size>, line.id, <own entry>, <no times>
     FROM line JOIN <log> entry ON <line entries>
     UNION ALL
-    SELECT 0, b.id, NULL, NULL, NULL, NULL, CAST(<array>(<timeless>) AS TEXT), <own times>
-    FROM line JOIN <branches> b ON b.n = line.n WHERE line.depth = 0
+    SELECT 0, b.id, NULL, NULL, NULL, NULL, <array>, <own times> FROM <place>
 """
 
-_BRANCH_PLACE: Final = """
-    SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, b.seq FROM <branches> b WHERE b.tenant = ? AND b.id = ?
+_BRANCH_PLACE: Final = "<branches> b WHERE b.tenant = ? AND b.id = ?"
+_CHECKPOINT_PLACE: Final = """
+    <log> place JOIN <branches> b ON b.n = place.n / <size>
+    WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = ''
 """
-
 # Up to the row before the next root row: the journal behind a checkpoint is part of where it stands. The subquery reads
 # one row past it in the order of the key.
-_CHECKPOINT_PLACE: Final = """
-    SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, COALESCE(
+_CHECKPOINT_UPTO: Final = """
+    COALESCE(
         (
             SELECT entry.n - b.n * <size> - 1 FROM <log> entry
             WHERE entry.n > place.n AND entry.n < (b.n + 1) * <size> AND entry.path = '' AND entry.checkpoint_id IS NOT NULL
@@ -222,8 +225,6 @@ _CHECKPOINT_PLACE: Final = """
         ),
         b.seq
     )
-    FROM <log> place JOIN <branches> b ON b.n = place.n / <size>
-    WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = ''
 """
 
 # Two kinds of children: rows that name their parent, which the index finds, and the one that follows in the same log
@@ -273,6 +274,7 @@ def _words(dialect: Dialect) -> dict[str, str]:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
     mark, ended = dialect.mark, ", ".join(f"'{status}'" for status in ENDED)
+    timeless = ", ".join(f"b.{column}" for column in BRANCH if column not in _TIMES)
     return {
         **vars(dialect),
         "among": dialect.among.replace("?", mark),
@@ -285,7 +287,7 @@ def _words(dialect: Dialect) -> dict[str, str]:
         "columns": ", ".join(BRANCH),
         "marks": ", ".join([mark] * len(BRANCH)),
         "branch": ", ".join(f"b.{column}" for column in BRANCH),
-        "timeless": ", ".join(f"b.{column}" for column in BRANCH if column not in _TIMES),
+        "array": dialect.array.replace("<timeless>", timeless),
         "own times": ", ".join(f"b.{column}" for column in _TIMES),
         "no times": ", ".join(["NULL"] * len(_TIMES)),
         "entry": ", ".join(ENTRY),
@@ -458,8 +460,10 @@ class Statements(LeaveStatements):
         )
         self.kept_text: Final = sql("SELECT body FROM <texts> WHERE tenant = ? AND digest = ?")
         self.children: Final = sql(_CHILDREN)
-        self.checkpoint_lineage: Final = sql(_LINEAGE.replace("<place>", _CHECKPOINT_PLACE))
-        self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))
+        self.checkpoint_lineage: Final = sql(
+            _LINEAGE.replace("<place>", _CHECKPOINT_PLACE).replace("<upto>", _CHECKPOINT_UPTO)
+        )
+        self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE).replace("<upto>", "b.seq"))
 
 
 def lock_number(*names: str) -> int:

@@ -239,7 +239,8 @@ class SQLStore(Store):
         """The statement that finds a lineage."""
         one_place(checkpoint_id, branch_id)
         statement = self._statements.branch_lineage if checkpoint_id is None else self._statements.checkpoint_lineage
-        return statement, (self.tenant, checkpoint_id or branch_id or "", self.tenant)
+        place = (self.tenant, checkpoint_id or branch_id or "")
+        return statement, (*place, self.tenant, *place)
 
     def _found(self, rows: list[statements.Row], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The lineage in the rows that were found."""
