@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -29,6 +28,7 @@ from phronomy.runs import driving
 from phronomy.runs.driving import let_go
 from phronomy.runs.finding.beginning import Beginning, begin
 from phronomy.stores.log.log import journal_entry
+from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
@@ -194,7 +194,7 @@ class Noting(MemoryStore):
     def kinds(self) -> list[list[str]]:
         """What each write has stored: `row`, or the type of the outcome."""
         return [
-            ["row" if each.checkpoint_id else json.loads(each.body)["type"] for each in change.entries]
+            ["row" if each.checkpoint_id else outcome_from(each.body).type for each in change.entries]
             for change in self.changes
         ]
 

@@ -32,7 +32,6 @@ from phronomy.records.calls import CallSettled
 from phronomy.rules import authorization
 from phronomy.rules.transitions import current
 from phronomy.stores.derived.kept_texts import whole_lineage
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.log import rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Append, Branch, Claim, Entry, Lineage
@@ -425,7 +424,7 @@ def rebuilt(spec: Any, entries: Sequence[Entry], path: str) -> Iterator[tuple[Ch
     before: Checkpoint | None = None
     state: dict[str, Any] = {}
     rows = (row for row in rows_of(entries) if row.path == path)
-    for entry in whole_journal(entries):
+    for entry in entries:
         if entry.path != path:
             continue
         if entry.checkpoint_id is None:

@@ -43,7 +43,6 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import Naming
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.stores.log.log import audit_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
@@ -327,9 +326,7 @@ class Ledger:
 
     def _missed(self, lineage: Lineage) -> list[Outcome]:
         """What others wrote since. They write outcomes of the root alone: whoever has no claim may leave a decision, and no more."""
-        late = [
-            item for item in whole_journal(lineage.entries) if item.branch_id == self.branch.id and item.seq > self.seq
-        ]
+        late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
         return [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
 
     @contextmanager

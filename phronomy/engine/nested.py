@@ -33,7 +33,6 @@ from phronomy.records.calls import (
 from phronomy.records.chain import begin
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Usage
-from phronomy.rules.authorization import idempotency_key
 from phronomy.tools.tool import Tool
 
 Drive = Callable[[Runner], Generator[Moment]]
@@ -209,7 +208,6 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     # The outer model must not take the words of a cancelled run for an answer.
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}.{_why(state)}"
-    key = idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
     if state.ended == "completed" and runner.spec.kind == "agent":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
@@ -219,7 +217,6 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     return CallSettled(
         id=call.id,
         call_id=call.call_id,
-        key=key,
         result=result,
         elapsed=state.elapsed,
         usage=state.usage,
@@ -289,6 +286,6 @@ def nested_failed(
         return CallFailed(id=call.id, error=told, next="stop", **known)
     if child is None:
         return CallFailed(id=call.id, error=told, next="model")
-    key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
+    result = CallResult(kind="failed", content=told)
     # It is over, and what it cost counts.
-    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)
+    return CallSettled(id=call.id, call_id=call.call_id, result=result, elapsed=elapsed, usage=usage)

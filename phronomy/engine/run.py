@@ -45,22 +45,17 @@ from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
-from phronomy.stores.log.journal import Journal
 from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in, trail_row
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools.tool import Tool
 
 
 class Written(NamedTuple):
-    """What a write has stored at `path`, in order, from the entry after number `seq` on.
-
-    `keys` are those of the calls that this worker has begun since the last row, which the journal need not say again.
-    """
+    """What a write has stored at `path`, in order, from the entry after number `seq` on."""
 
     seq: int
     path: str
     items: tuple[Outcome | Checkpoint, ...]
-    keys: Mapping[str, str] | None = None
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -425,16 +420,18 @@ class Runner:
             items.insert(len(journal), sealed)
         entries: list[Entry] = []
         naming = self.ledger.naming()
-        said = Journal(self.written.keys)
         # In the order of what happened: what has settled, the checkpoint that follows from it, and what begins after that. Whoever
         # replays the log folds them in this order.
+        row: Checkpoint | None = None
         for item in items:
             if not isinstance(item, Checkpoint):
-                entries.append(journal_entry(item, self.state.path, said))
+                entries.append(journal_entry(item, self.state.path, row))
                 continue
-            before, known = (None, {}) if self.fresh else (self.base, {**self.settled, **settled_in(journal)})
-            entries.append(row_entry(before, item, known, naming))
-            said.begin(entries[-1].body)
+            row = item
+            if self.fresh:
+                entries.append(row_entry(None, row, {}, naming))
+            else:
+                entries.append(row_entry(self.base, row, {**self.settled, **settled_in(journal)}, naming))
         # The run is let go with the write that says where it rests. Between two writes another worker could find it held by a
         # process that has left, and the decider of its approval would have to wait for a lease.
         release = stop and self.root
@@ -450,7 +447,7 @@ class Runner:
             audit=tuple(self.audit),
             announce=announce,
         )
-        self._writing = Written(change.seq, self.state.path, tuple(items), said.keys)
+        self._writing = Written(change.seq, self.state.path, tuple(items))
         return change
 
     def _sealed(self, intents: Sequence[Outcome]) -> Checkpoint:

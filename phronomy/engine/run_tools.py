@@ -174,7 +174,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
         return asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
         return failed(runner, call, tool, context, error, clock.since(started))
-    return settled(call, context, tool.render(value), clock.since(started))
+    return settled(call, tool.render(value), clock.since(started))
 
 
 async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
@@ -211,7 +211,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         return asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
         return failed(runner, call, tool, context, error, clock.since(started))
-    return settled(call, context, tool.render(value), clock.since(started))
+    return settled(call, tool.render(value), clock.since(started))
 
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[object]:
@@ -253,9 +253,9 @@ def done_elsewhere(
     return None
 
 
-def settled(call: Call, context: ToolContext[object], result: CallResult, elapsed: int) -> CallSettled:
+def settled(call: Call, result: CallResult, elapsed: int) -> CallSettled:
     """The outcome of a call that ran."""
-    return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, elapsed=elapsed)
+    return CallSettled(id=call.id, call_id=call.call_id, result=result, elapsed=elapsed)
 
 
 def failed(

@@ -470,7 +470,7 @@ class _Times:
     def journaled(self, path: str, outcome: Outcome) -> datetime:
         match outcome:
             case CallStarted():
-                self._last = self._begun[path, outcome.id] = outcome.at.astimezone(UTC)
+                self._last = self._begun[path, outcome.id] = (outcome.at or self._last).astimezone(UTC)
             case CallSettled() | CallFailed():
                 begun = self._begun.pop((path, outcome.id), self._last)
                 self._last = max(self._last, later(begun, milliseconds=outcome.elapsed))

@@ -91,7 +91,7 @@ class CallResult(Record):
     is then their text, with a note in place of each image.
     """
 
-    kind: Settlement
+    kind: Settlement = "completed"
     content: Text = Field(repr=False)
     parts: Json | None = Field(
         default=None, repr=False, exclude_if=is_absent
@@ -338,12 +338,15 @@ class Narrowed(Record):
 
 
 class CallStarted(Record):
-    """A call is about to run: the intent, saved before the body is entered."""
+    """A call is about to run: the intent, saved before the body is entered.
+
+    In the journal `at` is None where it is the time of the checkpoint before it.
+    """
 
     type: Literal["started"] = "started"
     id: str
     attempt: int = 1
-    at: Time
+    at: Time | None = None
     key: str = ""
 
 
@@ -359,13 +362,13 @@ class CallSettled(Record):
     """A call ended with this result; `usage` is what a nested run cost.
 
     `reused` says that it is the result of the same call in another branch, `then` whether a human who refused something in the
-    nested run ended all that is around it as well.
+    nested run ended all that is around it as well. The idempotency key is that of its start; `key` is there where it had none.
     """
 
     type: Literal["settled"] = "settled"
     id: str
     call_id: Text
-    key: str
+    key: str = ""
     result: CallResult
     elapsed: int = 0
     usage: Usage = NO_USAGE

@@ -21,7 +21,6 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval, ToolIdentity, call_digest
 from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import kept_by
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.log import replay
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import ENDED, Branch
@@ -46,11 +45,7 @@ class Found:
         self.waiting: list[str] = [row.pending_id for row in store.pending_rows()]
         for branch in self.branches.values():
             entries = store.lineage(branch_id=branch.id).entries
-            journal = [
-                (entry.path, outcome_from(entry.body))
-                for entry in whole_journal(entries)
-                if entry.checkpoint_id is None
-            ]
+            journal = [(entry.path, outcome_from(entry.body)) for entry in entries if entry.checkpoint_id is None]
             self.paths |= {outcome.key: path for path, outcome in journal if isinstance(outcome, CallStarted)}
             history = [each for each in replay(entries, kept_by(store)) if each.run_id == branch.run_id]
             self.heads[branch.id] = head = history[-1]

@@ -24,7 +24,6 @@ from phronomy.records.decisions import Answer, Approve, PendingApproval, Respond
 from phronomy.stops.interrupts import Interrupt
 from phronomy.stores import Store, open_store
 from phronomy.stores.base import AsyncPrimitives
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import OPEN, Append, Branch
 from phronomy.tools.context import ToolContext
@@ -317,9 +316,7 @@ class Scene:
             call.id for part in (checkpoint, *checkpoint.nested) for call in part.calls if call.pending_id == item.id
         }
         begun = [
-            outcome_from(entry.body)
-            for entry in whole_journal(entries)
-            if entry.checkpoint_id is None and entry.path == item.path
+            outcome_from(entry.body) for entry in entries if entry.checkpoint_id is None and entry.path == item.path
         ]
         keys = {outcome.key for outcome in begun if isinstance(outcome, CallStarted) and outcome.id in ids}
         mine = [each for each in self.entered if each.run_id == checkpoint.run_id]  # the log begins with runs before

@@ -59,7 +59,6 @@ from phronomy.runs.finding.results import result_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.derived.kept_texts import kept_by
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.log import as_sealed, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
@@ -208,13 +207,14 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
     for other in store.branches(run_id=branch.run_id):
         if other.id == branch.id:
             continue
+        keys: dict[tuple[str, str], str] = {}  # of the last start of each call
         begun: dict[tuple[str, str], str] = {}
         asked: set[tuple[str, str]] = set()
-        for entry in whole_journal(store.lineage(branch_id=other.id).entries):
+        for entry in store.lineage(branch_id=other.id).entries:
             outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
             # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
-                begun[entry.path, outcome.id] = outcome.key
+                keys[entry.path, outcome.id] = begun[entry.path, outcome.id] = outcome.key
             elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
                 begun.pop((entry.path, outcome.id), None)
             elif isinstance(outcome, Withdrawn):
@@ -225,7 +225,12 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
             # Only what completed is reused. A rejection there was of that branch, and a failure may be mended by now.
             completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
             if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
-                ledger.shared.reusable[outcome.key] = outcome.result
+                key = outcome.key or keys.get((entry.path, outcome.id))
+                if key is None:
+                    raise CheckpointError(
+                        f"the log of branch {other.id} has an end of call {outcome.id}, and no start of it"
+                    )
+                ledger.shared.reusable[key] = outcome.result
         ledger.shared.begun.update(begun.values())
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import CheckpointError
-from phronomy.stores.log.journal import whole_journal
 from phronomy.stores.log.kept_members import (
     Texts,
     digest_of_text,
@@ -69,9 +68,9 @@ def kept_by(store: Store, read: Mapping[str, str | None] | None = None) -> Texts
 
 
 def whole_lineage(store: Store, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-    """As `Store.lineage`, for whoever reads the rows apart from the store: they hold all that they name, and leave out nothing."""
+    """As `Store.lineage`, for whoever reads the rows apart from the store: they hold all that they name."""
     lineage, kept = store.lineage(checkpoint_id=checkpoint_id, branch_id=branch_id), kept_by(store)
-    return replace(lineage, entries=tuple(with_all(entry, kept) for entry in whole_journal(lineage.entries)))
+    return replace(lineage, entries=tuple(with_all(entry, kept) for entry in lineage.entries))
 
 
 async def alineage(

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import parse
 from phronomy.records.audit import AuditRecord, audit_record
-from phronomy.records.calls import CallSettled, Decided, Ending, Voted
+from phronomy.records.calls import CallSettled, CallStarted, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
-from phronomy.stores.log.journal import Journal, whole_texts
 from phronomy.stores.log.kept_members import MayName, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
@@ -61,12 +60,24 @@ def as_sealed(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint.sealed()
 
 
-def journal_entry(outcome: Outcome, path: str, journal: Journal | None = None) -> Entry:
-    """The journal entry of an outcome, as the next of this journal: it leaves out what the journal says."""
+def journal_entry(outcome: Outcome, path: str, row: Checkpoint | None = None) -> Entry:
+    """The journal entry of an outcome. `row` is the checkpoint before it, if it is of the same write."""
+    # Calls mostly begin in the write of the row that they follow from, and at its time: it need not be said twice.
+    if row is not None and isinstance(outcome, CallStarted) and outcome.at == row.created_at:
+        outcome = outcome.evolve(at=None)
     # The outcome alone, without the state it leads to: reading folds it in by the same `apply` that the driver used, so
     # the two cannot differ.
-    text = outcome_text(outcome)
-    return Entry(path=path, body=text if journal is None else journal.short(text))
+    return Entry(path=path, body=outcome_text(outcome))
+
+
+def _journaled(text: str, row: Checkpoint | None) -> Outcome:
+    """The outcome in a journal entry behind this row. Raises `CheckpointError` for a text that is none, or that says too little."""
+    outcome = outcome_from(text)
+    if isinstance(outcome, CallStarted) and outcome.at is None:
+        if row is None:
+            raise CheckpointError("a stored journal cannot be read: a call began, and there is no row to say when")
+        outcome = outcome.evolve(at=row.created_at)
+    return outcome
 
 
 def whole_entries(checkpoint: Checkpoint) -> Iterator[Entry]:
@@ -143,9 +154,9 @@ def rows_of(
     # One chain for each path: the rows of nested runs stand between those of the root, in the order they were written.
     # That order is the only truth about what came first.
     tips: dict[str, Checkpoint] = {}
-    for entry, text in whole_texts(entries):
+    for entry in entries:
         if entry.checkpoint_id is None:
-            journals.setdefault(entry.path, []).append(outcome_from(text))
+            journals.setdefault(entry.path, []).append(_journaled(entry.body, tips.get(entry.path)))
             continue
         # The journal between two rows is used up by the second: a later row finds what it refers to in its own journal,
         # or in its parent.
@@ -167,9 +178,13 @@ def items_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Iterator[t
 
     Raises `CheckpointError` for a log that cannot be read.
     """
-    rows = rows_of(entries, kept)
-    for entry, text in whole_texts(entries):
-        yield entry, outcome_from(text) if entry.checkpoint_id is None else next(rows)
+    rows, tips = rows_of(entries, kept), dict[str, Checkpoint]()
+    for entry in entries:
+        if entry.checkpoint_id is None:
+            yield entry, _journaled(entry.body, tips.get(entry.path))
+        else:
+            tips[entry.path] = row = next(rows)
+            yield entry, row
 
 
 def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpoint]:
@@ -245,10 +260,9 @@ class _Line:
         columns: Columns = {"id": row.checkpoint_id or "", "parent_id": row.parent_id, "path": self.path}
         follows = self.rows[-2].checkpoint_id if len(self.rows) > 1 else None
         found = last_checkpoint([each.body for each in self.rows], self.journals, columns, follows, kept)
-        if not self.journal:
-            return found
-        journal = Journal(row=row.body)
-        return found.evolve(journal=tuple([outcome_from(journal.whole(text)) for text in self.journal]))
+        return (
+            found.evolve(journal=tuple([_journaled(text, found) for text in self.journal])) if self.journal else found
+        )
 
     def is_over(self) -> bool:
         """Whether the last row is seen at a glance to be an end. What people write is quoted twice, and cannot look so."""

@@ -171,7 +171,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if known and written in fields:
         calls, held = _without_images(calls, known)
         fields |= {written: calls, "held": held} if held else {}
-    if written in fields:
+    if fields.get(written):
         # What calls were shown of a state is put into the row as a text, so they have to be there.
         is_reply = written == "calls" and "shown" not in fields
         reply = Reply.of(fields.get("turn"), tails.get("messages", ())) if is_reply else NO_REPLY
