@@ -65,20 +65,20 @@ def test_a_thread_that_nobody_needs_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_thread_that_is_taken_as_its_time_is_over_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_LINGERS", 0.001)
-    over = threading.Event()
+    over, given = threading.Event(), threading.Event()
 
     class Taken(list[Any]):
         def remove(self, _: object) -> None:
-            if over.is_set():  # it has done the work: let it end
-                return
             over.set()
-            raise ValueError("it has been taken this moment")
+            if not given.is_set():  # once it has the work, let it end
+                raise ValueError("it has been taken this moment")
 
     desk = Desk()
     desk.threads._idle = taken = Taken()
     thread = desk.done(threading.current_thread)
     assert over.wait(PATIENCE)
     taken.pop().take(threading.current_thread, desk.box.put)
+    given.set()
     assert desk.box.get(timeout=PATIENCE) is thread
     thread.join(PATIENCE)
     assert not thread.is_alive()
