@@ -51,6 +51,7 @@ CORE = ",".join(
         "engine/stop_points",
         "approvals/answers",
         "tools/json_schema/answers",
+        "stores/log/row_call",
         "stores/log/row_delta",
         "stores/log/shown_state",
         "stops/interrupts",
