@@ -194,7 +194,11 @@ def test_every_field_of_every_record_is_sent_but_versions_the_salt_and_notes() -
     assert {name for _, name in omitted} == {"version", "salt", "note", "claims", "scopes"}
     assert {kind for kind, name in omitted if name == "salt"} <= {"Checkpoint"}
     assert {kind for kind, name in omitted if name in ("claims", "scopes")} == {"Principal"}  # of this process alone
-    assert {kind for kind, name in omitted if name == "note"} == {"Call", "CallWaits", "RowCall"}  # a tool's own, for its next run
+    assert {kind for kind, name in omitted if name == "note"} == {
+        "Call",
+        "CallWaits",
+        "RowCall",
+    }  # a tool's own, for its next run
     event = NodePiece(**PLACE, call_id="n-1", node="write", attempt=1, update={"draft": ["Dear all"]})
     assert sent(event) == {
         "version": 1,

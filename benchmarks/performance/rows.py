@@ -27,7 +27,7 @@ def rows(waiting: int) -> list[Row]:
     flight, full, many = {"runs": 200}, {"runs": waiting}, {"kind": "script", "runs": 200}
     stored = Row("bytes", "bytes at 500 calls", "calls", unit="B", goal=2.0)
     return [
-        Row("cold", "import + first cycle", "cold", {}, 1, 11, 2, goal=2.5, litellm=True, peers=3, **FEW),
+        Row("cold", "import + first cycle", "cold", {}, 1, 11, 3, goal=2.5, litellm=True, peers=3, **FEW),
         Row("fresh", "cycle over HTTP, fresh objects", "fresh", http, 5, 21, 5, goal=2.5, litellm=True, **FEW),
         Row("warm", "cycle over HTTP, warm", "warm", http, 10, 21, 5, goal=2.0, litellm=True, **FEW),
         Row("in-process", "cycle in the process, warm", "warm", script, 10, 21, 5, goal=4.0, claims_goal=2.0, **FEW),
@@ -40,7 +40,7 @@ def rows(waiting: int) -> list[Row]:
             peers=0,
         ),
         Row(
-            "calls-100", "100 automatic calls over HTTP, then stop", "calls", http | some, 1, 7, 1, goal=2.0,
+            "calls-100", "100 automatic calls over HTTP, then stop", "calls", http | some, 1, 7, 3, goal=2.0,
             litellm=True, peers=2, **LONG,
         ),
         Row("resume-500", "load + resume at 500 calls", "resumed", script | long, 1, 11, 3, goal=2.0, **WHOLE, **LONG),
