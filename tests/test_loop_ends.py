@@ -138,8 +138,8 @@ def test_a_timeout_is_raised_once_the_write_is_made() -> None:
     assert asyncio.run(main()) == ["written", "late"]
 
 
-def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
-    """A program closes a loop without cancelling its tasks. It may live on for days: until it ends, nobody could recover the run."""
+async def hanging(store: SQLiteStore) -> asyncio.Future[object]:
+    """A run whose tool has begun, and never ends."""
     begun: list[str] = []
 
     @tool
@@ -149,17 +149,20 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
         await asyncio.Event().wait()
         return "never"
 
-    async def main(store: SQLiteStore) -> None:
-        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
-        task = asyncio.ensure_future(agent.ainvoke("Go."))
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
-            await asyncio.sleep(0)
-        assert store.keeper._ledgers
+    agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+    task = asyncio.ensure_future(agent.ainvoke("Go."))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
+        await asyncio.sleep(0)
+    assert store.keeper._ledgers
+    return task
 
+
+def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: Path) -> None:
+    """A program closes a loop without cancelling its tasks. It may live on for days: until it ends, nobody could recover the run."""
     with SQLiteStore(tmp_path / "runs.db") as store:
         loop = asyncio.new_event_loop()
-        loop.run_until_complete(main(store))
+        loop.run_until_complete(hanging(store))
         loop.close()
         gc.collect()
         assert not store.keeper._ledgers
@@ -168,34 +171,18 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
 
 def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_finds_its_parts(tmp_path: Path) -> None:
     """What is younger is found first: here that is the block that holds the run, and then the call that has entered it."""
-    begun: list[str] = []
-
-    @tool
-    async def hang() -> str:
-        """Hang."""
-        begun.append("hang")
-        await asyncio.Event().wait()
-        return "never"
 
     def clock() -> float:
         if not store.keeper._ledgers:
             gc.collect(0)  # what there is before the run is held is old from now on
         return time.time()
 
-    async def main() -> asyncio.Future[object]:
-        agent = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
-        task = asyncio.ensure_future(agent.ainvoke("Go."))
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
-            await asyncio.sleep(0)
-        return task
-
     gc.collect()
     gc.disable()
     try:
         with SQLiteStore(tmp_path / "runs.db", clock=clock) as store:
             loop = asyncio.new_event_loop()
-            task = loop.run_until_complete(main())
+            task = loop.run_until_complete(hanging(store))
             loop.close()
             del task
             gc.collect()  # an error in it would be a warning, and fail

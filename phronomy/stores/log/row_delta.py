@@ -491,11 +491,7 @@ def _results_of(bodies: Sequence[str], journals: Mapping[int, Sequence[str]]) ->
 
 
 def _content_of(kept: _Kept) -> JsonText:
-    return (
-        content_of(CallResult(kind="completed", content=kept["content"], parts=kept["parts"]))
-        if "parts" in kept
-        else canonical(kept["content"])
-    )
+    return content_of(CallResult(**kept)) if "parts" in kept else canonical(kept["content"])
 
 
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
