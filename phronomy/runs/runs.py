@@ -406,7 +406,8 @@ class Runs(Deciding[Deps, Output]):
         """The async twin of `recover`."""
         spec, deps = self._for_call(options, "arecover")
         home = self._store_of(run)
-        branch_id = await reading(home, lookup.branch_of, home, run, bearer=self._bearer)
+        # What a bearer brings is taken in, so this may write. To look first, and then to write in a thread, would judge it twice.
+        branch_id = await in_store(home, lookup.branch_of, home, run, bearer=self._bearer)
         while True:
             opened = await reading(home, lookup.open_head, home, spec, deps, branch_id)
             if lookup.at_rest(opened, accept_changes):
