@@ -397,8 +397,7 @@ class Reader:
         match outcome:
             case CallStarted():
                 call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
-                at = outcome.at if before is None else outcome.at or before.created_at
-                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": at, **call_facts(before, outcome.id)}
+                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **call_facts(before, outcome.id)}
                 facts |= {"inside": path_inside(path, outcome.id), "args": call.__dict__["args"] if call else None}
                 left = self._left.before(before, outcome.id) if path == "" else []
                 decided = [self._make(Decided, path, decision=each) for each in left]

@@ -48,8 +48,7 @@ from phronomy.records.record import explain, later
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import not_found
 from phronomy.stores.derived.kept_texts import whole_lineage
-from phronomy.stores.log.log import last_of, rows_of, whole_entries
-from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.log.log import items_of, last_of, whole_entries
 from phronomy.stores.rows import Entry, Lineage
 
 VERSION: Final = 1
@@ -412,27 +411,24 @@ def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
     """Gives the entries of a branch and of its parents, as far as they are of the same run."""
     branch = lineage.branch
     reader, narrator, times = Reader(branch.id), Narrator(), _Times()
-    rows = rows_of(lineage.entries)
     here: str | None = None  # the branch of the entry before, if that was of the run
     handed: dict[str, int] = {}  # how many handoffs of each path were told
-    for place, entry in enumerate(lineage.entries):
-        row = next(rows) if entry.checkpoint_id is not None else None
+    for place, (entry, item) in enumerate(items_of(lineage.entries)):
+        row = item if isinstance(item, Checkpoint) else None
         if here is None and (row is None or row.run_id != branch.run_id):
             continue  # an earlier run of the thread
         if row is not None and entry.branch_id != here and (here is not None or row.step > 0 or row.path):
             yield _branched(narrator, lineage.entries[place:], row)
         here = entry.branch_id
-        if row is None:
-            outcome = outcome_from(entry.body)
-            events = reader.outcome(entry.seq, entry.path, outcome)
-            at, id = times.journaled(entry.path, outcome), narrator.tip(entry.path)
+        id: str | None
+        if isinstance(item, Checkpoint):
+            new = item.handoffs[handed.get(item.path, len(item.handoffs)) :]
+            narrator.named(item.path, new[0].source if new else item.speaker)
+            handed[item.path] = len(item.handoffs)
+            at, id = times.sealed(item), item.id
         else:
-            new = row.handoffs[handed.get(row.path, len(row.handoffs)) :]
-            narrator.named(row.path, new[0].source if new else row.speaker)
-            handed[row.path] = len(row.handoffs)
-            events = reader.checkpoint(entry.seq, row)
-            at, id = times.sealed(row), row.id
-        for event in events:
+            at, id = times.journaled(entry.path, item), narrator.tip(entry.path)
+        for event in reader.read(entry.seq, entry.path, item):
             if not (event.type == "run_started" and row is not None and row.step > 0):  # then it goes on from elsewhere
                 yield from narrator.tell(event, at=at, checkpoint_id=id, branch_id=entry.branch_id, label=entry.label)
     if here is not None and branch.status == "failed" and narrator.tip("") == branch.head:

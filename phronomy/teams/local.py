@@ -12,8 +12,7 @@ from phronomy.records.calls import Call
 from phronomy.records.chain import target_of
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Usage
-from phronomy.stores.log.log import rows_of
-from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.log.log import items_of
 from phronomy.stores.rows import Lineage
 
 
@@ -190,16 +189,15 @@ def _kind(error: str) -> str:
 
 def told_of(lineage: Lineage, past: Past | None) -> Told:
     """Reads the work of a thread up to the head of this branch; the log begins with the end of the past, if there is one."""
-    told, reader, rows = Told(past or Past()), Reader(lineage.branch.id), rows_of(lineage.entries)
+    told, reader = Told(past or Past()), Reader(lineage.branch.id)
     lost: list[Checkpoint] | None = None if past is None else []
     known: set[tuple[str, str]] = set()
-    for entry in lineage.entries:
-        if entry.checkpoint_id is None:
-            for event in reader.outcome(entry.seq, entry.path, outcome_from(entry.body)):
+    for entry, row in items_of(lineage.entries):
+        events = reader.read(entry.seq, entry.path, row)
+        if not isinstance(row, Checkpoint):
+            for event in events:
                 told.hear(event)
             continue
-        row = next(rows)
-        events = reader.checkpoint(entry.seq, row)
         first = (row.run_id, row.path) not in known
         known.add((row.run_id, row.path))
         if lost is not None:
