@@ -164,6 +164,11 @@ class Found:
         """The figure of a side."""
         return statistics.median(self.figures[side].values())
 
+    def is_met(self) -> bool:
+        """Whether the figure of phronomy meets a goal that is of the figure itself."""
+        goal, figure = self.row.goal, self.median("phronomy")
+        return goal is None or (figure >= goal if self.row.unit == "/s" else figure <= goal)
+
     def goals(self) -> list[tuple[str, float, float]]:
         """Each goal that is a ratio and can be judged here: what it is a ratio to, how much it may be, and how much it is."""
         row = self.row

@@ -63,9 +63,7 @@ def goal(found: Found) -> str:
     if row.goal is None or "phronomy" not in found.figures:
         return ""
     if row.absolute:
-        figure = found.median("phronomy")
-        met = figure >= row.goal if row.unit == "/s" else figure <= row.goal
-        return f"{'≥' if row.unit == '/s' else '≤'} {shown(row, row.goal)}: {'met' if met else 'not met'}"
+        return f"{'≥' if row.unit == '/s' else '≤'} {shown(row, row.goal)}: {'met' if found.is_met() else 'not met'}"
     named = {"floor": "", "floor+claims": " of that with claims"}
     return "; ".join(
         f"≤ {TIMES}{bound:g}{named[base]}: {'met' if is_now <= bound else 'not met'}"
