@@ -316,6 +316,18 @@ def test_a_fork_reads_what_the_other_branch_has_settled(desk: Desk) -> None:
     assert desk.done == ["pay 1 10", "pay 1 3", "pay 1 10"]
 
 
+def test_a_call_that_failed_runs_again_in_a_fork(desk: Desk) -> None:
+    """Only a result that a call has come to is read from the other branch. An error may be gone. field failure 29"""
+    desk.script(pay_once, desk.tool("pay", ConnectionError("the bank is closed")))
+    first = desk.invoke().checkpoint
+    failed = desk.approve(first)
+    assert (failed.messages[2].settlement, desk.done) == ("failed", ["pay 1 10"])
+
+    again = desk.approve(desk.fork(first))
+
+    assert (again.messages[2].text, desk.done) == ("pay 1 is done", ["pay 1 10", "pay 1 10"])
+
+
 def test_another_answer_to_the_same_request_needs_a_fork(desk: Desk) -> None:
     """Answering again is refused, with the answer that counts; on a fork it is another request. field failure 33"""
     desk.script(pay_once, desk.tool("pay"))

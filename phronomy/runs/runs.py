@@ -500,9 +500,9 @@ class Runs(Deciding[Deps, Output]):
         """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
         The new branch has no decisions that were made after the checkpoint; an unused approval is requested again. If a
-        call with the same arguments has completed in another branch, its result is used. With `rerun` the call runs
-        again, with another idempotency key. The audit trail says who has forked the run: `by`. Raises `CheckpointError` if the run
-        has ended at the checkpoint.
+        call with the same arguments has completed in another branch, its result is used; a call that failed runs again.
+        With `rerun` a call that has completed runs again too, with another idempotency key. The audit trail says who has
+        forked the run: `by`. Raises `CheckpointError` if the run has ended at the checkpoint.
         """
         home = self._store_of(checkpoint)
         # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.

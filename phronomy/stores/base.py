@@ -307,7 +307,7 @@ class Store(Batches, Granting, Triggering, ABC):
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the first to this one, oldest first. Raises `CheckpointNotFound`.
 
-        The last one is the same as `load` returns.
+        The last one is the same as `load` returns. The others come without their journals and the runs nested in them.
         """
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         return listing.led_through(self.lineage(checkpoint_id=checkpoint_id), kept_by(self), checkpoint_id)
