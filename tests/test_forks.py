@@ -29,7 +29,7 @@ def test_a_child_runs_though_a_thread_of_its_parent_held_a_lock(lock: str) -> No
     held, forks = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with store.keeper._wake if lock == "the lease's" else store._alone.lock:
+        with store.keeper._lock if lock == "the lease's" else store._alone.lock:
             held.set()
             forks.wait(0.2 if lock == "the store's" else PATIENCE)  # a fork waits until no store is half changed
 

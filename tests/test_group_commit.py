@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from store_scenes import begin, bodies, clock, note, row
+from test_keeper import cut_off_everywhere, in_time
 
 from phronomy.concurrency.workers import spawn
 from phronomy.errors import StoreError
@@ -372,3 +373,11 @@ def test_a_kill_before_the_commit_leaves_none_of_them_and_nobody_was_answered(st
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
     assert committed(path) == {id: [] for id in BRANCHES}
+
+
+def test_writes_go_on_after_an_interrupt_anywhere(store: SQLiteStore) -> None:
+    """Of the thread of the loop, for example: with a lock that nobody gives back, no task would be served any more."""
+    for _ in cut_off_everywhere(store._group._start):
+        assert in_time(store._group.settle)
+    (branch,) = appended(store, change("b1"))
+    assert branch.seq == 2

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
-from typing import Any
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NoReturn
 
 import pytest
 from drivers import DRIVERS, PATIENCE, Driver
 
 from phronomy import Agent, MemoryStore, tool
+from phronomy.runs import driving
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.rows import Branch, Claim
 from phronomy.testing import ScriptedModel, call
@@ -34,6 +40,43 @@ def ended(thread: threading.Thread | None) -> bool:
     assert thread is not None
     thread.join(PATIENCE)
     return not thread.is_alive()
+
+
+def cut_off_everywhere(act: Callable[[], object]) -> Iterator[None]:
+    """Interrupt `act` as its first Python function begins, as the next one begins or ends, and so on up to its end."""
+    for last in range(10_000):
+        left, before = last, sys.getprofile()
+
+        def look(_frame: FrameType, event: str, _arg: object) -> None:
+            nonlocal left
+            left -= event in ("call", "return")
+            if left < 0:
+                raise KeyboardInterrupt
+
+        sys.setprofile(look)
+        try:
+            act()
+        except (KeyboardInterrupt, RuntimeError):  # of a condition that was interrupted
+            is_done = False
+        else:
+            is_done = True
+        finally:
+            left = 10_000
+            sys.setprofile(before)
+        yield
+        if is_done:
+            return
+
+
+def in_time(act: Callable[[], object]) -> bool:
+    """Whether this comes to its end in another thread."""
+    return ended(spawned(act))
+
+
+def spawned(act: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
 
 
 def test_what_is_held_is_kept_again_and_again_until_it_is_dropped() -> None:
@@ -66,6 +109,45 @@ def test_a_poke_keeps_at_once() -> None:
     keeper.poke()
     assert kept.times.acquire(blocking=False)
     keeper.drop(kept)
+
+
+def test_what_nobody_drives_any_more_is_kept_no_more() -> None:
+    keeper, left = Keeper(0.03), Kept()
+    gone = threading.Event()
+    weakref.finalize(left, gone.set)
+    keeper.hold(left)
+    assert left.wait(2)
+    del left
+    assert gone.wait(PATIENCE)
+    assert ended(keeper._thread)
+
+
+def test_a_thread_that_could_not_be_started_is_started_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, kept = Keeper(0.03), Kept()
+
+    def no_room(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_room)
+        with pytest.raises(RuntimeError):
+            keeper.hold(kept)
+    keeper.hold(kept)
+    assert kept.wait(1)
+    keeper.drop(kept)
+
+
+def test_a_keeper_that_is_interrupted_anywhere_goes_on() -> None:
+    """An interrupt may come between any two lines, also behind a lock that was taken and before the block that gives it back."""
+    keeper, kept = Keeper(3600.0), Kept()
+
+    def both() -> None:
+        keeper.hold(kept)
+        keeper.drop(kept)
+
+    for _ in cut_off_everywhere(both):
+        assert in_time(lambda: keeper.hold(kept)), "nothing waits for a lock that nobody gives back"
+        keeper.drop(kept)
 
 
 class Watched(MemoryStore):
@@ -101,3 +183,53 @@ def test_a_tool_that_takes_longer_than_the_lease_keeps_its_run(driver: Driver) -
     )
     branch = store.branches()[0]
     assert (branch.fence, branch.owner, branch.status) == (1, None, "completed")
+
+
+LEFT = {
+    "before the first step": ("invoke", ["nobody_asks"]),
+    "before the first step of a resume": ("resume", ["nobody_asks"]),
+    "a second time, as the run is let go": ("invoke", ["watched", "let_go", "alet_go"]),
+}
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+@pytest.mark.parametrize("where", LEFT)
+def test_a_run_that_was_cut_off_where_it_could_not_be_let_go_is_recovered_once_its_lease_is_over(
+    driver: Driver, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process lives on, and drives other runs. field failure 3"""
+    now = [1000.0]
+    store, paid = MemoryStore(lease=30.0, clock=lambda: now[0]), list[int]()
+
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return "paid"
+
+    pays = tool(requires_approval=True)(driver.function(pay))
+    model = ScriptedModel.by_turn([call("pay", {"order": 1}), "Done."])
+    agent = Agent(name="clerk", model=model, tools=[pays], store=store)
+    method, names = LEFT[where]
+    asked = driver.invoke(agent, "Pay.").checkpoint if method == "resume" else None
+
+    def leave(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        for name in names:
+            patched.setattr(driving, name, leave) if name != "watched" else patched.setattr(
+                driving.Watch, "hear", leave
+            )
+        try:
+            driver.invoke(agent, "Pay.") if asked is None else driver.resume(agent, asked, approved=True)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("it was cut off")
+    gc.collect()  # a loop keeps its tasks in a circle
+    assert not store.keeper._ledgers
+    (branch,) = store.branches()
+    assert (branch.status, branch.owner is None) == ("running", False)
+    now[0] += 31.0
+    result = driver.recover(agent, branch.id)
+    assert (result.status, paid) == ("suspended", [])

@@ -41,59 +41,65 @@ class Keeper:
 
     def _begin(self) -> None:
         """Begin anew. A forked child has none of its parent's threads and claims, and a lock may have been held by one of them."""
-        self._ledgers: set[Keepable] = set()
-        # Made anew rather than released: in a child nobody is left who would release it.
-        self._wake = threading.Condition()
+        # Weakly: of a drive that was cut off where it could not let its run go (a second Ctrl-C, one between the claim and the first
+        # step), nothing is left but its ledger. Renewed, the lease would keep everybody from the run as long as the process lives.
+        self._ledgers: WeakSet[Keepable] = WeakSet()
+        # Made anew rather than released: in a child nobody is left who would release it. A plain lock, and no condition: a Ctrl-C in the
+        # `__enter__` of one, which is Python, would leave it taken for good. Reentrant, since a finalizer may drop a ledger anywhere.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def hold(self, ledger: Keepable) -> None:
         """Keep this ledger's lease from now on."""
-        with self._wake:
+        with self._lock:
             self._ledgers.add(ledger)
-            # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as after a crash.
-            if self._thread is None:
+            # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as after a crash. One that was cut
+            # off as it was to start, or for which there was no room, never lived.
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="phronomy-lease", daemon=True)
                 self._thread.start()
 
     def drop(self, ledger: Keepable) -> None:
         """Leave this ledger's lease alone from now on."""
-        with self._wake:
+        with self._lock:
             self._ledgers.discard(ledger)
 
     def poke(self) -> None:
         """Look at the live ledgers now: somebody in this process has cancelled a run, or decided."""
         # A renewal reads the branch, so it is also how a worker hears that its run was cancelled or handed a decision.
         # Without this it would hear at the next third of its lease.
-        for ledger in list(self._ledgers):
-            # What was decided is stored, whatever comes of this: its worker reads it with its next write.
-            with suppress(Exception):
-                ledger.keep()
+        with self._lock:
+            ledgers = list(self._ledgers)
+        # What was decided is stored, whatever comes of this: its worker reads it with its next write.
+        _keep(ledgers)
 
     def _run(self) -> None:
         # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a wall clock that is
         # set back would put the renewal off while other workers see the lease end.
         due = time.monotonic() + self._lease / 3
         while True:
-            with self._wake:
-                # Never notified, only timed: it wakes up often enough to see that nothing is left to do, and a `hold`
-                # in between is early enough at the next third.
-                self._wake.wait(min(self._lease / 3, _LINGERS))
+            # Often enough to see that nothing is left to do; a `hold` in between is early enough at the next third.
+            time.sleep(min(self._lease / 3, _LINGERS))
+            with self._lock:
                 if not self._ledgers:
                     # Under the lock, so that a `hold` that comes now either finds the ledger set filled in time, or
                     # starts another thread.
                     self._thread = None
                     return
-                ledgers = list(self._ledgers)
-            if time.monotonic() + 0.001 < due:
+                ledgers = list(self._ledgers) if time.monotonic() + 0.001 >= due else []
+            if not ledgers:
                 continue
             due = time.monotonic() + self._lease / 3
             # Outside the lock: a renewal is a call of the store, which may take as long as its timeout, and `hold` and
             # `drop` stand on the way of every run.
-            for ledger in ledgers:
-                with suppress(
-                    Exception
-                ):  # the store is away: the next round tries again, and expiry alone loses nothing
-                    ledger.keep()
+            _keep(ledgers)  # the store may be away: the next round tries again, and expiry alone loses nothing
+
+
+def _keep(ledgers: list[Keepable]) -> None:
+    """Renew each lease. Whatever a renewal raises is for nobody to hear."""
+    while ledgers:  # from the list, and out of it: nothing holds a ledger until the next round
+        with suppress(Exception):
+            ledgers.pop().keep()
 
 
 _KEEPERS: Final[WeakSet[Keeper]] = WeakSet()

@@ -71,7 +71,9 @@ class GroupCommit:
 
     def _begin(self) -> None:
         """Begin anew. A forked child has none of the threads and tasks of its parent, and one of them may have held a lock."""
-        self._changed = threading.Condition()
+        # Taken by itself, and not by the condition: an interrupt in the `__enter__` of that, which is Python, would leave it taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._asked: deque[_Asked] = deque()
         self._starting: set[asyncio.AbstractEventLoop] = set()
         self._serving = False
@@ -104,13 +106,13 @@ class GroupCommit:
         # In the thread itself, where garbage may close a store, nobody can wait for it.
         if self._pid == os.getpid() and self._server != threading.get_ident():
             self._start()  # this may be the thread of a loop, which is about to start it
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: not self._serving)
 
     def _ask(self, asked: _Asked) -> None:
         if self._pid != os.getpid():
             self._begin()
-        with self._changed:
+        with self._lock:
             self._asked.append(asked)
             if self._serving or asked.loop in self._starting:
                 return
@@ -123,7 +125,7 @@ class GroupCommit:
 
     def _start(self) -> None:
         """Start the thread, if it is needed and does not serve."""
-        with self._changed:
+        with self._lock:
             self._starting.clear()
             if self._serving:
                 return
@@ -145,7 +147,7 @@ class GroupCommit:
     def _serve(self) -> None:
         self._server = threading.get_ident()
         while True:
-            with self._changed:
+            with self._lock:
                 batch = [self._asked.popleft() for _ in range(min(_MOST, len(self._asked)))]
                 if not batch:
                     self._serving, self._server = False, 0
