@@ -14,7 +14,7 @@ from drivers import ASYNC, PATIENCE, SYNC, Driver
 
 from phronomy import Agent, Hooks, MemoryStore, ModelError, NotAuthorized, tool
 from phronomy.concurrency import crew
-from phronomy.engine import run_tools
+from phronomy.engine import drive, run_tools
 from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
@@ -287,6 +287,60 @@ def test_a_caller_who_leaves_before_a_body_is_entered_takes_the_intent_back(
     assert paid == []
     (found,) = driver.call(agent, "recover_all")
     assert (found.result.output, paid) == ("Done.", [1])
+
+
+def cut_off_at_the_end(patched: pytest.MonkeyPatch) -> None:
+    """Leave as the end of a run is known, and not stored yet."""
+    goes_on = drive.next_move
+
+    def leave(runner: Runner) -> Any:
+        if runner.state.ended is not None:
+            raise KeyboardInterrupt
+        return goes_on(runner)
+
+    patched.setattr(drive, "next_move", leave)
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize(("way", "status"), [("resume", "completed"), ("cancel", "cancelled")])
+def test_a_caller_who_leaves_just_before_the_end_is_stored_leaves_a_run_that_has_ended(
+    driver: Driver, way: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half ended, it could neither go on nor end, and its thread would take no other run."""
+    store = Noting()
+    agent, paid = paying(driver, store)
+    asked = driver.invoke(agent, "Pay", thread_id="chat").checkpoint
+    options = {"approved": True} if way == "resume" else {}
+    with monkeypatch.context() as patched:
+        cut_off_at_the_end(patched)
+        with pytest.raises(KeyboardInterrupt):
+            driver.call(agent, way, asked, **options)
+    branch, head = store.head(asked.branch_id)
+    assert (branch.status, branch.owner, head.status, head.journal) == (status, None, status, ())
+    assert driver.recover(agent, asked.run_id).status == status
+    assert store.wait(asked.run_id, timeout=0).status == status
+    assert paid == [1] * (way == "resume")
+    assert driver.invoke(agent, "Pay", thread_id="chat").suspended
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_an_end_that_was_left_in_the_journal_is_stored_by_a_recovery(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So an earlier release left a run that was cut off there; nothing runs again."""
+    store = Noting()
+    agent, paid = paying(driver, store)
+    asked = driver.invoke(agent, "Pay", thread_id="chat").checkpoint
+    with monkeypatch.context() as patched:
+        cut_off_at_the_end(patched)
+        patched.setattr(driving, "rests", lambda _: False)
+        with pytest.raises(KeyboardInterrupt):
+            driver.resume(agent, asked, approved=True)
+    branch, head = store.head(asked.branch_id)
+    assert (branch.status, [each.type for each in head.journal][-1]) == ("failed", "finished")
+    assert driver.recover(agent, asked.run_id).output == "Done."
+    assert (store.head(asked.branch_id)[0].status, paid) == ("completed", [1])
+    assert driver.invoke(agent, "Pay", thread_id="chat").suspended
 
 
 @pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import PATIENCE
 
 from phronomy import Agent, SQLiteStore, tool
 from phronomy.concurrency.workers import whole
@@ -167,6 +168,21 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
         gc.collect()
         assert not store.keeper._ledgers
         assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"
+
+
+def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more_though_somebody_still_has_its_task(
+    tmp_path: Path,
+) -> None:
+    """Who has the task cannot drive it: its loop is gone."""
+    with SQLiteStore(tmp_path / "runs.db", lease=0.05) as store:
+        loop = asyncio.new_event_loop()
+        task = loop.run_until_complete(hanging(store))
+        loop.close()
+        thread = store.keeper._thread
+        assert thread is not None
+        thread.join(PATIENCE)  # it stays as long as there is something to renew
+        assert not thread.is_alive()
+        assert not task.done()
 
 
 def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_finds_its_parts(tmp_path: Path) -> None:

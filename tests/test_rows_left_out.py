@@ -103,6 +103,47 @@ def test_a_call_that_nobody_decides_is_stored_once() -> None:
     assert journal[1]["result"] == {"content": "Zoë has two orders."}
 
 
+@pytest.mark.parametrize("way", ["recover", "resume", "fork"])
+def test_what_a_predicate_let_pass_is_bound_to_its_digest_as_a_decision_is(
+    way: str, driver: Driver, tmp_path: Path
+) -> None:
+    """Its arguments are changed in the row, to some that the predicate would ask about: nothing runs by that row."""
+    paid: list[int] = []
+
+    def look_up(order: int) -> str:
+        """Look an order up."""
+        raise KeyboardInterrupt
+
+    def pay(amount: int) -> str:
+        """Pay an order."""
+        paid.append(amount)
+        return "paid"
+
+    def large(args: dict[str, Any]) -> bool:
+        return bool(args["amount"] > 100)
+
+    tools = [tool(driver.function(look_up)), tool(requires_approval=large)(driver.function(pay))]
+    model = ScriptedModel.by_turn([[call("look_up", {"order": 1}), call("pay", {"amount": 5})], "Done."])
+    store = SQLiteStore(tmp_path / "runs.db")
+    agent = Agent(name="desk", model=model, tools=tools, store=store, max_parallel=1)
+    with pytest.raises(KeyboardInterrupt):
+        driver.invoke(agent, "Pay.")
+    (branch,) = store.branches()
+    asked = store.head(branch.id)[1]
+    assert (asked.calls[1].status, asked.calls[1].args) == ("ready", {"amount": 5})
+    with sqlite3.connect(tmp_path / "runs.db") as db:
+        few, many = (json.dumps(canonical({"amount": amount})) for amount in (5, 5000))
+        changed = db.execute(
+            "UPDATE phronomy_log SET body = replace(body, ?, ?) WHERE instr(body, ?)",
+            (f'"args":{few}', f'"args":{many}', f'"args":{few}'),
+        )
+        assert changed.rowcount == 1
+    db.close()
+    with pytest.raises(CheckpointError, match="the digest of a call is not that of its tool and arguments"):
+        driver.call(agent, way, branch.id if way == "recover" else branch.head)
+    assert paid == []
+
+
 # Every form of a call
 
 

@@ -295,11 +295,12 @@ def result_in(item: tuple[T | None, BaseException | None]) -> T:
 
 def in_same_loop() -> Callable[[], bool]:
     """Says later whether the same loop still runs the code that asks, if one does: what a loop has left may be collected elsewhere."""
-    loop = _running_loop()
-    return lambda: _running_loop() is loop
+    loop = running_loop()
+    return lambda: running_loop() is loop
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs the code that asks, if one does."""
     if "asyncio" not in sys.modules:  # a sync program is not to load it for this
         return None
     try:

@@ -31,7 +31,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NoReturn, TypeVar
 
-from phronomy.concurrency.workers import whole
+from phronomy.concurrency.workers import running_loop, whole
 from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
 from phronomy.foundation.cached_property import cached
@@ -99,6 +99,7 @@ class Ledger:
         self._holds_until = 0.0
         self._lease_until = math.inf
         self._bell: Callable[[], object] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
     def checkpoint_id(self, path: str, step: int) -> str:
@@ -108,7 +109,7 @@ class Ledger:
         return f"ckpt_{digest_of(self.branch.id, self.owner, path, str(step))[:24]}"
 
     def _hold(self, claim: Claim) -> None:
-        self.claim = claim
+        self.claim, self._loop = claim, running_loop()
         # From here on the lease is renewed beside whatever runs here: a tool, a model call, user code that does not return.
         self.store.keeper.hold(self)
 
@@ -345,6 +346,10 @@ class Ledger:
         # The loop may let the run go at any moment: the claim is read once, and not looked at again.
         claim, asked = self.claim, uptime()
         if claim is None:
+            return
+        if self._loop is not None and self._loop.is_closed():
+            # Nobody can drive the run any more, also where somebody still has its task: it is found as one whose worker died.
+            self.drop()
             return
         try:
             branch = self.store.renew(claim)

@@ -360,13 +360,11 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
     # entered.
     if runner.untouched and runner.ledger.claim is not None and not runner.writing:
         runner.withdraw(runner.untouched)
-    # The loop may have been cut off just before it wrote that the run waits. Whoever looks for what waits finds it by a checkpoint,
-    # so one is made.
-    rests = waits(runner) and runner.moved
-    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
-        if runner.commit(seal=rests):
+    # The loop may have been cut off just before it wrote that the run waits, or has ended. Whoever looks for what waits finds it by a
+    # checkpoint, and an end that is in the journal alone is none for the thread and for those who wait for it. So one is made.
+    while (runner.unsaved or rests(runner)) and not runner.writing and runner.ledger.claim is not None:
+        if runner.commit(seal=rests(runner), stop=rests(runner)):
             break
-        rests = waits(runner) and runner.moved
     # The claim is not released: it runs out, and the run is found as one whose worker died. Released, it would look like one that
     # somebody steps through, and a decision would lie there for good.
     if owed := leaves and owes(runner):
@@ -378,11 +376,9 @@ async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
     """As `let_go`."""
     if runner.untouched and runner.ledger.claim is not None and not runner.writing:
         await runner.awithdraw(runner.untouched)
-    rests = waits(runner) and runner.moved
-    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
-        if await runner.acommit(seal=rests):
+    while (runner.unsaved or rests(runner)) and not runner.writing and runner.ledger.claim is not None:
+        if await runner.acommit(seal=rests(runner), stop=rests(runner)):
             break
-        rests = waits(runner) and runner.moved
     if owed := leaves and owes(runner):
         runner.ledger.drop()
     await runner.ledger.aabandon(await in_store(runner.ledger.store, left_as, runner, leaves=leaves and not owed))
@@ -449,6 +445,11 @@ def waits(runner: Runner) -> bool:
     if runner.in_flight or not runner.state.pending:
         return False
     return isinstance(runner.spec.plan(runner.state), Wait)
+
+
+def rests(runner: Runner) -> bool:
+    """Whether a run has come to rest, and no checkpoint shows it yet."""
+    return runner.moved and (waits(runner) or runner.state.ended is not None)
 
 
 class Teller:

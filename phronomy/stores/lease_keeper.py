@@ -44,8 +44,8 @@ class Keeper:
         # Weakly: of a drive that was cut off where it could not let its run go (a second Ctrl-C, one between the claim and the first
         # step), nothing is left but its ledger. Renewed, the lease would keep everybody from the run as long as the process lives.
         self._ledgers: WeakSet[Keepable] = WeakSet()
-        # Made anew rather than released: in a child nobody is left who would release it. A plain lock, and no condition: a Ctrl-C in the
-        # `__enter__` of one, which is Python, would leave it taken for good. Reentrant, since a finalizer may drop a ledger anywhere.
+        # Made anew rather than released: in a child nobody is left who would release it. A plain lock, and no condition: a Ctrl-C
+        # in the `__enter__` of one, which is Python, would leave it taken for good. Reentrant: a finalizer may drop a ledger anywhere.
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 

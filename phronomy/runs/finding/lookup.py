@@ -278,9 +278,10 @@ def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
 def at_rest(opened: Opened, accept_changes: bool) -> bool:
     """Whether there is nothing to recover: the run has ended, or waits. Raises `RunBusy`, `AgentChanged`.
 
-    One whose worker was lost while it held at a breakpoint waits too, and is still to be noted as suspended.
+    One whose worker was lost while it held at a breakpoint waits too, and is still to be noted as suspended; one whose end is in the
+    journal alone, as a worker left it that was cut off there, is still to be noted as ended.
     """
-    if opened.runner.state.ended is not None:
+    if opened.head.ended is not None:
         return True
     if opened.live:
         raise busy(opened.branch)

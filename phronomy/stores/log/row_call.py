@@ -1,8 +1,9 @@
 """A call in a row. One that nobody has to decide leaves out what the row says elsewhere.
 
 Its ids and its arguments mostly follow from the reply in the same row, and its digest is that of its tool and its arguments. Each is
-left out where it is so, and a row that has it is read as well. A call that somebody is asked about, or has approved, leaves out
-nothing: the digest that a decision is bound to is stored, and compared with what is stored of the call.
+left out where it is so, and a row that has it is read as well. A call whose tool has a gate leaves out nothing, whether somebody was
+asked about it or not: the digest of what the gate has seen, or a decision is bound to, is stored, and compared with what is stored
+of the call.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,8 +89,9 @@ def whole_calls(calls: Sequence[RowCall], reply: Reply) -> tuple[Call, ...]:
 
 
 def _is_undecided(call: Call) -> bool:
-    """Whether the call may run, and nobody was asked about it."""
-    return call.status == "ready" and call.pending_id is None and call.approved is None
+    """Whether the call may run whatever its arguments are: its tool has no gate, and nobody was asked about it."""
+    is_free = call.tool is not None and call.tool.gate == "never"
+    return is_free and call.status == "ready" and call.pending_id is None and call.approved is None
 
 
 def _implied(call: Call, place: int, reply: Reply) -> dict[str, Any]:
