@@ -227,7 +227,7 @@ def test_a_run_that_was_cut_off_where_it_could_not_be_let_go_is_recovered_once_i
         else:
             raise AssertionError("it was cut off")
     gc.collect()  # a loop keeps its tasks in a circle
-    assert not store.keeper._ledgers
+    assert not store.keeper._living()
     (branch,) = store.branches()
     assert (branch.status, branch.owner is None) == ("running", False)
     now[0] += 31.0

@@ -155,7 +155,7 @@ async def hanging(store: SQLiteStore) -> asyncio.Future[object]:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     while not begun:  # noqa: ASYNC110  # the tool cannot tell it otherwise
         await asyncio.sleep(0)
-    assert store.keeper._ledgers
+    assert store.keeper._living()
     return task
 
 
@@ -166,7 +166,7 @@ def test_the_lease_of_a_run_whose_loop_was_closed_is_renewed_no_more(tmp_path: P
         loop.run_until_complete(hanging(store))
         loop.close()
         gc.collect()
-        assert not store.keeper._ledgers
+        assert not store.keeper._living()
         assert [branch.status for branch in store.branches()] == ["running"], "recovered once the lease is over"
 
 
@@ -189,7 +189,7 @@ def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_f
     """What is younger is found first: here that is the block that holds the run, and then the call that has entered it."""
 
     def clock() -> float:
-        if not store.keeper._ledgers:
+        if not store.keeper._living():
             gc.collect(0)  # what there is before the run is held is old from now on
         return time.time()
 
@@ -202,6 +202,6 @@ def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_f
             loop.close()
             del task
             gc.collect()  # an error in it would be a warning, and fail
-            assert not store.keeper._ledgers
+            assert not store.keeper._living()
     finally:
         gc.enable()

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from typing import Final, Protocol
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 # Starting a thread costs more than a short run's whole work in a store, and runs often follow each other. Staying for
 # ever would keep a store that nobody uses alive.
@@ -41,9 +41,10 @@ class Keeper:
 
     def _begin(self) -> None:
         """Begin anew. A forked child has none of its parent's threads and claims, and a lock may have been held by one of them."""
-        # Weakly: of a drive that was cut off where it could not let its run go (a second Ctrl-C, one between the claim and the first
-        # step), nothing is left but its ledger. Renewed, the lease would keep everybody from the run as long as the process lives.
-        self._ledgers: WeakSet[Keepable] = WeakSet()
+        # By their ids, weakly: of a drive that was cut off where it could not let its run go (a second Ctrl-C, one between the claim
+        # and the first step), nothing is left but its ledger. Renewed, the lease would keep everybody from the run as long as the
+        # process lives. No `WeakSet`: it calls Python as a ledger goes, and a Ctrl-C that comes there is lost.
+        self._ledgers: dict[int, ref[Keepable]] = {}
         # Made anew rather than released: in a child nobody is left who would release it. A plain lock, and no condition: a Ctrl-C
         # in the `__enter__` of one, which is Python, would leave it taken for good. Reentrant: a finalizer may drop a ledger anywhere.
         self._lock = threading.RLock()
@@ -52,7 +53,7 @@ class Keeper:
     def hold(self, ledger: Keepable) -> None:
         """Keep this ledger's lease from now on."""
         with self._lock:
-            self._ledgers.add(ledger)
+            self._ledgers[id(ledger)] = ref(ledger)
             # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as after a crash. One that was cut
             # off as it was to start, or for which there was no room, never lived.
             if self._thread is None or not self._thread.is_alive():
@@ -62,16 +63,23 @@ class Keeper:
     def drop(self, ledger: Keepable) -> None:
         """Leave this ledger's lease alone from now on."""
         with self._lock:
-            self._ledgers.discard(ledger)
+            self._ledgers.pop(id(ledger), None)
 
     def poke(self) -> None:
         """Look at the live ledgers now: somebody in this process has cancelled a run, or decided."""
         # A renewal reads the branch, so it is also how a worker hears that its run was cancelled or handed a decision.
         # Without this it would hear at the next third of its lease.
         with self._lock:
-            ledgers = list(self._ledgers)
+            ledgers = self._living()
         # What was decided is stored, whatever comes of this: its worker reads it with its next write.
         _keep(ledgers)
+
+    def _living(self) -> list[ref[Keepable]]:
+        """What is left to renew; the others are forgotten."""
+        for id, each in self._ledgers.copy().items():  # a finalizer may drop one meanwhile
+            if each() is None:
+                self._ledgers.pop(id, None)
+        return [*self._ledgers.values()]
 
     def _run(self) -> None:
         # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a wall clock that is
@@ -81,13 +89,13 @@ class Keeper:
             # Often enough to see that nothing is left to do; a `hold` in between is early enough at the next third.
             time.sleep(min(self._lease / 3, _LINGERS))
             with self._lock:
-                if not self._ledgers:
+                ledgers = self._living()
+                if not ledgers:
                     # Under the lock, so that a `hold` that comes now either finds the ledger set filled in time, or
                     # starts another thread.
                     self._thread = None
                     return
-                ledgers = list(self._ledgers) if time.monotonic() + 0.001 >= due else []
-            if not ledgers:
+            if time.monotonic() + 0.001 < due:
                 continue
             due = time.monotonic() + self._lease / 3
             # Outside the lock: a renewal is a call of the store, which may take as long as its timeout, and `hold` and
@@ -95,11 +103,14 @@ class Keeper:
             _keep(ledgers)  # the store may be away: the next round tries again, and expiry alone loses nothing
 
 
-def _keep(ledgers: list[Keepable]) -> None:
+def _keep(ledgers: list[ref[Keepable]]) -> None:
     """Renew each lease. Whatever a renewal raises is for nobody to hear."""
-    while ledgers:  # from the list, and out of it: nothing holds a ledger until the next round
+    for each in ledgers:
+        ledger = each()
         with suppress(Exception):
-            ledgers.pop().keep()
+            if ledger is not None:
+                ledger.keep()
+        del ledger  # nothing holds it until the next round
 
 
 _KEEPERS: Final[WeakSet[Keeper]] = WeakSet()
