@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context, copy_context
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from phronomy.foundation.lazy_modules import asyncio
 
@@ -70,9 +70,18 @@ def closed_if_dropped(step: Callable[P, S], *args: P.args, **kwargs: P.kwargs) -
     return _hooked(sys.get_asyncgen_hooks().firstiter, last, step, *args, **kwargs)
 
 
+_AFTER_GARBAGE: Final = 0.1
+"""Seconds after which a generator is closed that was dropped in another thread. The collector of garbage may be at work there, and has
+ended by then. A generator inside that is just being closed would be closed by it once more: such a one does not ask for `last`."""
+
+
 def _hand_over(loop: asyncio.AbstractEventLoop, context: Context, generator: AsyncGenerator[object]) -> None:
     with suppress(RuntimeError):  # the loop is closed
-        loop.call_soon_threadsafe(_close, loop, generator, context=context)
+        if asyncio._get_running_loop() is loop:
+            loop.call_soon(_close, loop, generator, context=context)
+        else:
+            later = functools.partial(loop.call_later, _AFTER_GARBAGE, _close, loop, generator, context=context)
+            loop.call_soon_threadsafe(later)
 
 
 def _close(loop: asyncio.AbstractEventLoop, generator: AsyncGenerator[object]) -> None:
