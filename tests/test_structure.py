@@ -89,6 +89,7 @@ MAY_ACT = {
     "phronomy.concurrency.pieces": {"contextvars", "threading"},
     "phronomy.runs.waiting": {"asyncio", "threading", "time"},
     "phronomy.concurrency.superfluous": {"threading"},
+    "phronomy.concurrency.aclosing": {"asyncio", "contextvars"},
     "phronomy.concurrency.crew": {"asyncio", "queue"},
     "phronomy.concurrency.workers": {"asyncio", "contextvars", "os", "queue", "threading", "time"},
     "phronomy.stops.breakpoints": {"threading"},

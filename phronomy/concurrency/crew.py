@@ -21,7 +21,8 @@ def side_by_side(work: Iterable[Callable[[], T]], owner: object | None = None) -
     """
     crew: Crew[T] = Crew()
     crew.begin(work, owner)
-    return crew.results()
+    while crew.is_busy:
+        yield crew.next()
 
 
 class Crew(Generic[T]):
@@ -43,11 +44,6 @@ class Crew(Generic[T]):
             for each in work:
                 spawn(each, self._box.put)
                 self._running += 1
-
-    def results(self) -> Generator[T | Piece | Heard]:
-        """Yield each result as it comes in. An error is raised once the others are finished."""
-        while self.is_busy:
-            yield self.next()
 
     def next(self) -> T | Piece | Heard:
         """What comes in next. Some must run, or have raised an error, which is raised once the others are finished."""
@@ -75,8 +71,8 @@ async def aside_by_side(
     crew: ACrew[T] = ACrew()
     crew.begin(work, owner)
     try:
-        async for result in crew.results():
-            yield result
+        while crew.is_busy:
+            yield await crew.next()
     except BaseException:
         await crew.leave()
         raise
@@ -107,11 +103,6 @@ class ACrew(Generic[T]):
     def _hear(self, piece: Piece | Heard) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody hears any more
             self._loop.call_soon_threadsafe(self._box.put_nowait, piece)
-
-    async def results(self) -> AsyncGenerator[T | Piece | Heard]:
-        """As `Crew.results`."""
-        while self.is_busy:
-            yield await self.next()
 
     async def next(self) -> T | Piece | Heard:
         """As `Crew.next`."""

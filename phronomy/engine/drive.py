@@ -249,7 +249,8 @@ class ataking_in(AbstractAsyncContextManager[None]):
 def take_in(runner: Runner) -> None:
     """Wait for the calls that are under way, and store what comes of them."""
     assert runner.crew is not None, "they run in it"
-    for outcome in runner.crew.results():
+    while runner.crew.is_busy:
+        outcome = runner.crew.next()
         if not isinstance(outcome, PASSING):
             runner.record(outcome)
             while not runner.commit(seal=runner.seals_in_flight):
@@ -259,7 +260,8 @@ def take_in(runner: Runner) -> None:
 async def atake_in(runner: Runner) -> None:
     """As `take_in`."""
     assert runner.acrew is not None, "they run in it"
-    async for outcome in runner.acrew.results():
+    while runner.acrew.is_busy:
+        outcome = await runner.acrew.next()
         if not isinstance(outcome, PASSING):
             runner.record(outcome)
             while not await runner.acommit(seal=runner.seals_in_flight):

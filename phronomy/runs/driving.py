@@ -317,11 +317,12 @@ def events_of(runner: Runner) -> Generator[Event]:
                             # From here on the run goes without an audience, to the next place where it can be left.
                             runner.streams = False
                             if isinstance(moment, Piece | Heard):  # its node runs: what comes of that is waited for
-                                next(moments, None)
+                                with suppress(Exception):  # a failure too: whoever resumes the run hears of it
+                                    next(moments, None)
                             raise
     except Exception:
-        # The failure is an event, and then an error: one who only reads events sees why there are no more.
-        if watch is not None and watch.failure is not None:
+        # The failure is an event, and then an error: one who only reads events sees why there are no more. One who has left reads none.
+        if watch is not None and watch.failure is not None and runner.streams:
             yield watch.failure
         raise
 
@@ -342,10 +343,11 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
                         except GeneratorExit:
                             runner.streams = False
                             if isinstance(moment, Piece | Heard):
-                                await anext(moments, None)
+                                with suppress(Exception):
+                                    await anext(moments, None)
                             raise
     except Exception:
-        if watch is not None and watch.failure is not None:
+        if watch is not None and watch.failure is not None and runner.streams:
             yield watch.failure
         raise
 

@@ -310,17 +310,17 @@ class Runs(Deciding[Deps, Output]):
             approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
         )
 
-        def run(stream: Stream[Output]) -> Generator[Event]:
+        def run(ended: list[Result[Output]]) -> Generator[Event]:
             runner = self._start(spec, deps, at, beginning, on_pending, choice)
             # A decision that was handed to the worker which holds the run: there is nothing to drive here, and no event to give.
             if isinstance(runner, Result):
-                stream._result = runner
+                ended.append(runner)
                 return
             # Closed whatever happens: a stream that is left open would keep the claim until the garbage collector comes.
             with closing(events_of(runner)) as events:
                 for event in events:  # noqa: UP028  # as in the async twin
                     yield event
-            stream._result = results.answer_of(runner)
+            ended.append(results.answer_of(runner))
 
         return Stream(run)
 
@@ -354,15 +354,15 @@ class Runs(Deciding[Deps, Output]):
             approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
         )
 
-        async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
+        async def run(ended: list[Result[Output]]) -> AsyncGenerator[Event]:
             runner = await self._astart(spec, deps, at, beginning, on_pending, choice)
             if isinstance(runner, Result):
-                stream._result = runner
+                ended.append(runner)
                 return
             async with aclosing(aevents_of(runner)) as events:
                 async for event in events:
                     yield event
-            stream._result = results.answer_of(runner)
+            ended.append(results.answer_of(runner))
 
         return AsyncStream(run)
 

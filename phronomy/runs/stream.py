@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Generic, Self
 
+from phronomy.concurrency.aclosing import closed_if_dropped
 from phronomy.errors import ConfigurationError
 from phronomy.records.result import Output, Result
 from phronomy.stops.interrupts import nobody_asks
@@ -21,15 +22,15 @@ class Stream(Generic[Output]):
     it. Only pieces of an unfinished reply are lost.
     """
 
-    def __init__(self, run: Callable[[Stream[Output]], Generator[Event]]) -> None:
+    def __init__(self, run: Callable[[list[Result[Output]]], Generator[Event]]) -> None:
         # A generator: nothing has run yet. A stream that is made and thrown away has begun no run.
-        self._events = run(self)
-        self._result: Result[Output] | None = None
+        self._ended: list[Result[Output]] = []
+        self._events = run(self._ended)
 
     @property
     def result(self) -> Result[Output]:
         """The result of the run. Raises `ConfigurationError` before the end of the stream."""
-        return _ended(self._result)
+        return _result_in(self._ended)
 
     def __iter__(self) -> Self:
         return self
@@ -55,21 +56,21 @@ class Stream(Generic[Output]):
 class AsyncStream(Generic[Output]):
     """The async twin of `Stream`, as `agent.astream` returns it: use `async for`, `async with` and `aclose`."""
 
-    def __init__(self, run: Callable[[AsyncStream[Output]], AsyncGenerator[Event]]) -> None:
-        self._events = run(self)
-        self._result: Result[Output] | None = None
+    def __init__(self, run: Callable[[list[Result[Output]]], AsyncGenerator[Event]]) -> None:
+        self._ended: list[Result[Output]] = []
+        self._events = run(self._ended)
 
     @property
     def result(self) -> Result[Output]:
         """The result of the run. Raises `ConfigurationError` before the end of the stream."""
-        return _ended(self._result)
+        return _result_in(self._ended)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
         with nobody_asks():
-            return await anext(self._events)
+            return await closed_if_dropped(self._events.__anext__)
 
     async def aclose(self) -> None:
         """Stop the run at its last stored state, so that any worker can resume it."""
@@ -83,7 +84,7 @@ class AsyncStream(Generic[Output]):
         await self.aclose()
 
 
-def _ended(result: Result[Output] | None) -> Result[Output]:
-    if result is None:
+def _result_in(ended: list[Result[Output]]) -> Result[Output]:
+    if not ended:
         raise ConfigurationError("the stream has not come to its end, so there is no result yet")
-    return result
+    return ended[0]
