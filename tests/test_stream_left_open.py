@@ -232,10 +232,10 @@ def test_a_run_whose_stream_is_garbage_of_a_closed_loop_is_one_whose_worker_died
     loop.run_until_complete(main())
     loop.close()
     [branch] = store.branches()
-    assert list(store.keeper._ledgers)
+    assert store.keeper._living()
     kept.clear()
     gc.collect()
-    assert not list(store.keeper._ledgers)
+    assert not store.keeper._living()
     assert [record.getMessage() for record in caplog.records] == []
     assert store.branches()[0] == branch and branch.status == "running" and branch.owner is not None
 
