@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from phronomy.approvals.answers import shown_otherwise
 from phronomy.engine.judging.due import expiry, lapsed
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.nested import child_of, fits, interruption
@@ -238,9 +239,9 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
 
 
 def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
-    """Refuse decisions that were made before, a resume without a needed decision, and a changed agent.
+    """Refuse decisions that were made before or on something else, a resume without a needed decision, and a changed agent.
 
-    Nothing is written yet. Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
+    Nothing is written yet. Raises `CheckpointAlreadyResumed`, `InvalidDecision`, `NothingDecided`, `RunBusy`, `AgentChanged`.
     """
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
@@ -250,6 +251,7 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         lapsed_by = opened.lapsed.get(pending_id)
         if (pending_id not in waiting) if lapsed_by is None else (lapsed_by.decision.kind != "expire"):
             raise already(opened, given.id, pending_id)
+    check_shown(opened, given, found, choice)
     if not found:
         check_not_ended(opened, given.id)
         if opened.live:
@@ -267,6 +269,16 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
                 pending_ids=waiting,
             )
     check_drift(opened, accept=choice.accept_changes)
+
+
+def check_shown(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
+    """Refuse a decision on a request that runs something else than it showed. Raises `InvalidDecision`."""
+    # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2). They differ if
+    # somebody has changed one of them in the store.
+    shown = {item.id: choice.digest or item.digest for item in given.pending} if found else {}
+    for item in opened.runner.state.pending if found else ():
+        if item.id in found and item.digest != shown[item.id]:
+            raise shown_otherwise(item.id, opened.head.id)
 
 
 def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
