@@ -61,6 +61,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.log.log import as_sealed, rows_of
+from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, OPEN, Branch
@@ -212,7 +213,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
         begun: dict[tuple[str, str], str] = {}
         asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
-            outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            outcome = read_entry(entry, outcome_from, entry.body) if entry.checkpoint_id is None else None
             # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
                 keys[entry.path, outcome.id] = begun[entry.path, outcome.id] = outcome.key
