@@ -20,8 +20,8 @@ from test_cli_runs import APP, STORE, begin, place, refunds, run, said, told, wa
 
 from phronomy import Approve, SQLiteStore, cli
 from phronomy.cli.commands import decide
-from phronomy.foundation.json_text import canonical
-from phronomy.records.decisions import call_digest
+from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.records.decisions import PendingApproval, call_digest
 
 __all__ = ["place", "said", "told"]  # fixtures
 
@@ -331,6 +331,79 @@ def test_what_was_decided_is_not_decided_again_and_it_is_told_who_did(
     assert refunds() == []
 
 
+LISTED, LOGGED = "phronomy_pending", "phronomy_log"
+
+
+def tamper(item: PendingApproval, *tables: str) -> None:
+    """Somebody who can write to the file, and who knows how digests are made, asks for 9999 euros."""
+
+    def quoted(text: str) -> str:
+        return json.dumps(text)[1:-1]
+
+    def digests(*texts: str) -> tuple[str, ...]:
+        return tuple(call_digest(item.tool, text) for text in texts)
+
+    text = canonical(item.args)
+    forged = text.replace("49.9", "9999.0")
+    with closing(sqlite3.connect("runs.db")) as db, db:
+        for table in tables:
+            for old, new in ((text, forged), (quoted(text), quoted(forged)), digests(text, forged)):
+                db.execute(f"UPDATE {table} SET body = replace(body, ?, ?)", (old, new))
+    with SQLiteStore("runs.db") as store:
+        (listed,) = store.pending()
+        (logged,) = store.load(listed.checkpoint_id).pending
+    found = (listed.approval.args["amount"], logged.args["amount"])
+    assert found == (9999.0 if LISTED in tables else 49.9, 9999.0 if LOGGED in tables else 49.9), (
+        "each is valid in itself"
+    )
+
+
+@pytest.mark.parametrize("table", [LISTED, LOGGED])
+def test_what_is_listed_otherwise_than_it_would_run_is_neither_shown_nor_decided(
+    table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = begin()
+    (item,) = checkpoint.pending
+    tamper(item, table)
+    capsys.readouterr()
+    error = f"phronomy: error: pending {item.id} does not show what would run at checkpoint {checkpoint.id}"
+    for app in ("desk:make", "desk:asynchronous", None):
+        for line in (
+            ("approve", item.id, "--yes", "--reveal"),
+            ("approve", checkpoint.run_id),
+            ("reject", item.id, "--yes"),
+            ("respond", item.id, "done", "--yes"),
+            *([("edit", item.id, "--yes", "--reveal", "--args", '{"order_id": 7}')] if app else []),
+            ("show", item.id),
+        ):
+            assert run(*line, app=app) == cli.FAILED, (app, line)
+            found = capsys.readouterr()
+            assert (found.out, error in found.err) == ("", True), (app, line)
+            assert "Nothing was decided, and it still waits" in found.err.replace("\n", " ")
+    assert (refunds(), waiting()) == ([], [item.id])
+    # By the checkpoint, what would run is shown, and runs.
+    amount = "49.9" if table == LISTED else "9999.0"
+    assert run("approve", checkpoint.id, "--yes", "--reveal") == cli.DONE
+    assert f"amount    number    {amount}\n" in capsys.readouterr().out
+    assert refunds() == [f"1042 {amount} s3cret"]
+
+
+def test_what_is_listed_otherwise_is_not_decided_with_others(told: Callable[[], str], said: Callable[[], str]) -> None:
+    first, second = begin().pending[0], begin("Refund order 2000", "t2").pending[0]
+    with closing(sqlite3.connect("runs.db")) as db, db:
+        forged = canonical(second.args).replace("2000", "2001")
+        body = second.evolve(args=JsonText(forged), digest=call_digest(second.tool, forged)).model_dump_json()
+        db.execute(f"UPDATE {LISTED} SET body = ? WHERE pending_id = ?", (body, second.id))
+    said()
+    assert run("reject", first.id, second.id, "--yes", app=None) == cli.FAILED
+    printed = said()
+    assert f"{first.id} was rejected" in printed
+    assert f"{second.id} was not decided: pending {second.id} does not show what would run" in printed.replace(
+        "\n", " "
+    )
+    assert waiting() == [second.id]
+
+
 @pytest.mark.parametrize("command", ["approve", "edit"])
 def test_what_changes_between_showing_and_deciding_is_an_error(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -339,25 +412,8 @@ def test_what_changes_between_showing_and_deciding_is_an_error(
     (item,) = checkpoint.pending
 
     def tampered(*_: Any) -> bool:
-        """Somebody who can write to the file, and who knows how digests are made."""
-        text = canonical(item.args)
-        forged = text.replace("49.9", "9999.0")
-        with closing(sqlite3.connect("runs.db")) as db, db:
-            tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            for table in tables:
-                if "body" in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
-                    for old, new in ((text, forged), (quoted(text), quoted(forged)), digests(text, forged)):
-                        db.execute(f"UPDATE {table} SET body = replace(body, ?, ?)", (old, new))
-        with SQLiteStore("runs.db") as store:
-            assert store.pending()[0].approval.args["amount"] == 9999.0
-            assert store.load(checkpoint.id).pending[0].args["amount"] == 9999.0, "it is valid in itself"
+        tamper(item, LISTED, LOGGED)
         return True
-
-    def quoted(text: str) -> str:
-        return json.dumps(text)[1:-1]
-
-    def digests(*texts: str) -> tuple[str, ...]:
-        return tuple(call_digest(item.tool, text) for text in texts)
 
     monkeypatch.setattr(decide, "confirm", tampered)
     rest = ["--args", '{"order_id": 1042, "amount": 20}'] if command == "edit" else []

@@ -18,7 +18,7 @@ from typing import Any
 import pexpect
 import pytest
 from drivers import PATIENCE
-from test_cli_decide import editor
+from test_cli_decide import LISTED, LOGGED, editor, tamper
 from test_cli_runs import STORE, begin, place, refunds, waiting
 
 from phronomy import Approve, Principal, SQLiteStore, cli
@@ -144,6 +144,39 @@ def test_no_leaves_it_and_yes_approves_it(place: Path) -> None:
         desk.types("yes")
         assert desk.status() == cli.DONE
     assert refunds() == ["1042 49.9 s3cret"]
+
+
+def test_what_is_listed_otherwise_than_it_would_run_is_not_asked_about(place: Path) -> None:
+    checkpoint = begin()
+    (item,) = checkpoint.pending
+    tamper(item, LISTED)
+    with terminal("approve", item.id) as desk:
+        assert desk.status() == cli.FAILED
+    assert "does not show what would run" in desk.text and "[y/N]" not in desk.text
+    with terminal("watch") as desk:
+        desk.sees("does not show what would run")
+        desk.presses("c")
+        assert desk.status() == cli.DONE
+    assert desk.text.count("does not show what would run") == 1, "it is told once, and nobody is asked"
+    assert (refunds(), waiting()) == ([], [item.id])
+    with terminal("approve", checkpoint.id) as desk:
+        desk.sees("  amount    number    49.9")
+        desk.sees(r"Approve it\? \[y/N\] ")
+        desk.types("y")
+        assert desk.status() == cli.DONE
+    assert refunds() == ["1042 49.9 s3cret"]
+
+
+def test_what_changes_while_the_question_stands_is_an_error(place: Path) -> None:
+    checkpoint = begin()
+    (item,) = checkpoint.pending
+    with terminal("approve", item.id) as desk:
+        desk.sees(r"Approve it\? \[y/N\] ")
+        tamper(item, LOGGED)
+        desk.types("y")
+        assert desk.status() == cli.FAILED
+    assert f"checkpoint {checkpoint.id} differs from the stored one" in " ".join(desk.text.split())
+    assert (refunds(), waiting()) == ([], [item.id])
 
 
 @pytest.mark.few(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.graph import END, START, StateGraph
+from phronomy.records.decisions import PendingApproval, call_digest
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say
@@ -106,6 +109,63 @@ def test_a_decision_that_is_of_another_digest_is_refused(desk: Desk) -> None:
         assert desk.place.lines() == before
     assert desk.decide(agent, first.id, Approve(), digest=first.digest).status == "suspended"
     assert desk.paid == [1]
+
+
+class Tampered(Around):
+    """Somebody who knows how digests are made has changed the order of a request: in the list, in the log, or at its head alone."""
+
+    def __init__(self, inner: Store, item: PendingApproval, where: str) -> None:
+        super().__init__(inner)
+        self.item = item
+        self.where = where
+
+    def select_pending(self, wanted: Any) -> Any:
+        rows = super().select_pending(wanted)
+        return [replace(row, body=self.forged(row.body)) for row in rows] if self.where == "list" else rows
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Any:
+        found = super().lineage(checkpoint_id=checkpoint_id, branch_id=branch_id)
+        if self.where == "list" or (self.where == "head" and branch_id is None):
+            return found
+        return replace(found, entries=[replace(entry, body=self.forged(entry.body)) for entry in found.entries])
+
+    def forged(self, body: str) -> str:
+        was, now = (f'{{"order":{order}}}' for order in (self.item.args["order"], 7))
+        digests = [call_digest(self.item.tool, text) for text in (was, now)]
+        return body.replace(*digests).replace(*[json.dumps(text)[1:-1] for text in (was, now)])
+
+
+@pytest.mark.parametrize("where", ["list", "log"])
+def test_what_is_listed_otherwise_than_it_would_run_is_not_decided(desk: Desk, where: str) -> None:
+    """Law 2: the digest names what the human was shown, and that alone runs."""
+    asked = desk.asked(desk.agent(TWO))
+    first = asked.pending[0]
+    tampered = Tampered(desk.open(), first, where)
+    shown = tampered.pending()[0].approval
+    assert (shown.args, shown.id) == ({"order": 7 if where == "list" else 1}, first.id)
+    before = desk.place.lines()
+    for digest in (shown.digest, None):
+        with pytest.raises(InvalidDecision, match=f"does not show what would run at checkpoint {asked.id}") as refused:
+            desk.decide(desk.agent(store=tampered), shown.id, Approve(), by="ann", digest=digest)
+        assert refused.value.pending_id == shown.id
+        assert (desk.place.lines(), desk.paid) == (before, [])
+    assert desk.decide(desk.agent(), first.id, Approve(), digest=first.digest).status == "suspended"
+    assert desk.paid == [1], "it still waited"
+
+
+def test_what_was_changed_behind_the_checkpoint_that_was_shown_is_not_decided(desk: Desk) -> None:
+    asked = desk.asked(desk.agent(TWO))
+    first, second = asked.pending
+    head = desk.decide(desk.agent(), first.id, Reject()).checkpoint
+    before = desk.place.lines()
+    for given in (asked, asked.id):
+        agent = desk.agent(store=Tampered(desk.open(), second, "head"))
+        with pytest.raises(InvalidDecision, match=f"does not show what would run at checkpoint {head.id}") as refused:
+            desk.driver.resume(agent, given, decisions={second.id: Approve()})
+        assert refused.value.pending_id == second.id
+        assert (desk.place.lines(), desk.paid) == (before, [])
+    assert desk.driver.resume(desk.agent("One."), asked, decisions={second.id: Approve()}).output == "One."
+    assert desk.paid == [2]
 
 
 def test_what_can_be_no_decision_is_refused(desk: Desk) -> None:

@@ -129,8 +129,11 @@ def test_a_text_that_is_not_as_it_was_kept_is_a_typed_error(
     other.kept_text = lambda digest: lost(kept(digest) or "")  # type: ignore[method-assign]
     for read in (lambda: driver.call(other, "load", run.id), lambda: other.history(run.id), lambda: other.load(run.id)):
         other.read_texts.clear()
-        with pytest.raises(CheckpointError, match=r"a stored row refers to the text [0-9a-f]{64}, which is missing"):
+        with pytest.raises(
+            CheckpointError, match=r"a stored row refers to the text [0-9a-f]{64}, which is missing"
+        ) as found:
             read()
+        assert str(found.value).endswith(f"of branch {run.branch_id})")
     with pytest.raises(StoreError, match=f"pending {run.pending[0].id} of branch {run.branch_id} cannot be read"):
         other.pending()
     other.read_texts.clear()

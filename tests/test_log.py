@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection import scaled
 
+from phronomy import Agent, SQLiteStore, tool
 from phronomy.errors import CheckpointError
 from phronomy.foundation import json_text
 from phronomy.foundation.json_text import canonical, is_canonical, parse
@@ -23,9 +28,10 @@ from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.records.record import Record
 from phronomy.stores.log import log
 from phronomy.stores.log.kept_members import digest_of_text, named
-from phronomy.stores.log.log import journal_entry, last_of, replay, row_entry, rows_of
+from phronomy.stores.log.log import items_of, journal_entry, last_of, replay, row_entry, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Entry
+from phronomy.testing import ScriptedModel, call
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 PAY = ToolIdentity(name="pay", schema_hash="h" * 64, gate="always")
@@ -324,12 +330,74 @@ def test_rows_that_are_written_in_another_way_are_read_one_by_one() -> None:
 )
 def test_the_error_for_a_row_says_what_is_wrong_with_it(body: str, why: str) -> None:
     first = sample(1)[:1]
-    with pytest.raises(CheckpointError, match=why):
+    with pytest.raises(CheckpointError, match=rf"{why}.*\(checkpoint c9\)$"):
         last_of([*first, row(body)])
     with pytest.raises(CheckpointError, match="what it goes on from is missing"):
         last_of([row('{"turn":1}')])
     with pytest.raises(CheckpointError, match="the log holds no checkpoint"):
         last_of([])
+
+
+@pytest.mark.parametrize(
+    "body", ['{"type":"no type","note":"s3cret"}', '{"version":"s3cret"}', '"s3cret', "s3cret", b"s3cret"]
+)
+def test_an_error_for_an_entry_says_where_in_the_log_it_is_and_quotes_nothing(body: Any) -> None:
+    entries = [replace(entry, branch_id="run0", seq=seq) for seq, entry in enumerate(sample(4), 1)]
+    for place, entry in enumerate(entries):
+        damaged = [*entries[:place], replace(entry, body=body), *entries[place + 1 :]]
+        what = f"journal entry {entry.seq}" if entry.checkpoint_id is None else f"checkpoint {entry.checkpoint_id}"
+        readers: list[Callable[[], object]] = [
+            lambda damaged=damaged: replay(damaged),  # type: ignore[misc]
+            lambda damaged=damaged: list(items_of(damaged)),  # type: ignore[misc]
+            # Of a row that others follow, the last checkpoint may need nothing.
+            lambda damaged=damaged, place=place: last_of(damaged[: place + 1]),  # type: ignore[misc]
+        ]
+        for read in readers:
+            with pytest.raises(CheckpointError, match=rf"\({what} of branch run0\)$") as refused:
+                read()
+            assert "s3cret" not in str(refused.value)
+    begun = [entry for entry in entries if entry.checkpoint_id is None]
+    with pytest.raises(CheckpointError, match=r"^the log holds no checkpoint \(branch run0\)$"):
+        replay(begun)
+
+
+def test_whoever_reads_a_damaged_log_is_told_the_place(tmp_path: Path) -> None:
+    """Arguments that are not canonical, in a row; and an entry of the journal that is none, in another branch of the run."""
+
+    def pay(order: int) -> str:
+        """Pay an order."""
+        return "paid"
+
+    def changed(statement: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as db, db:
+            assert db.execute(statement).rowcount == 1
+
+    store = SQLiteStore(tmp_path / "runs.db")
+    model = ScriptedModel.by_turn([call("pay", {"order": 1}), "Done."])
+    agent = Agent(name="desk", model=model, tools=[tool(requires_approval=True)(pay)], store=store)
+    asked = agent.invoke("Pay", thread_id="t").checkpoint
+    fork = agent.fork(asked)
+    agent.resume(asked, approved=True)
+    changed('UPDATE phronomy_log SET body = \'{"type":"s3cret"}\' WHERE body LIKE \'{"type":"settled"%\'')
+    with pytest.raises(CheckpointError, match=rf"\(journal entry \d+ of branch {asked.branch_id}\)$") as refused:
+        agent.resume(fork, approved=True)
+    assert "s3cret" not in str(refused.value)
+
+    other = agent.invoke("Pay", thread_id="u").checkpoint
+    spaced = "replace(body, '{\\\"order\\\":1}', '{\\\"order\\\": 1}')"
+    changed(f"UPDATE phronomy_log SET body = {spaced} WHERE checkpoint_id = '{other.id}'")
+    place = rf"not in canonical form \(checkpoint {other.id} of branch {other.branch_id}\)$"
+    for read in (
+        lambda: store.load(other.id),
+        lambda: store.history(other.id),
+        lambda: store.head(other.run_id),
+        lambda: asyncio.run(store.aload(other.id)),
+        lambda: agent.resume(other.id, approved=True),
+        lambda: agent.recover(other.run_id),
+        lambda: agent.fork(other.id),
+    ):
+        with pytest.raises(CheckpointError, match=place):
+            read()
 
 
 def test_a_first_row_without_all_that_it_needs_is_refused() -> None:

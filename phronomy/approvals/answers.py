@@ -106,6 +106,15 @@ def check_digest(item: PendingApproval, digest: str) -> None:
         )
 
 
+def shown_otherwise(pending_id: str, checkpoint_id: str) -> InvalidDecision:
+    """The refusal of a decision on a request that runs something else than it showed."""
+    return InvalidDecision(
+        f"pending {pending_id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store. Nothing"
+        " was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
+        pending_id=pending_id,
+    )
+
+
 def check_skip(item: PendingApproval, answer: Answer) -> None:
     """Refuse what cannot be answered at a breakpoint, and a skip of what is none. Raises `InvalidDecision`."""
     # A stop between two steps has no tool: what is decided there is whether the run goes on.

@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from phronomy.agents.agent import Agent
+from phronomy.approvals.answers import shown_otherwise
 from phronomy.cli.options import Here, Where
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import PROGRESS, WrongUsage, was_decided
@@ -398,8 +399,8 @@ def _progress(meant: Found, store: Store) -> Progress:
 def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
     """The one pending approval that an id means, and the checkpoint that it waits at.
 
-    Raises as `found` does, `WrongUsage` if there are several, `UnknownPending` if nothing waits, and `CheckpointAlreadyResumed` for a
-    pending id that was decided.
+    Raises as `find` does, `WrongUsage` if there are several, `UnknownPending` if nothing waits, `CheckpointAlreadyResumed` for a
+    pending id that was decided, and `InvalidDecision` for a request that is listed otherwise than it stands at the checkpoint.
     """
     meant = find(store, id)
     if meant.decided is not None:
@@ -426,7 +427,17 @@ def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
             raise _several(id, [item.id for item in items])
     if not items:
         raise UnknownPending(f"nothing waits for a decision at {id}: the run is {meant.branch.status}", pending_id=id)
+    check_listed(meant)
     return checkpoint, items[0]
+
+
+def check_listed(meant: Found) -> None:
+    """Refuse to show a request that is listed otherwise than it would run. Raises `InvalidDecision`."""
+    # The list is read, and the log is run. They are written together, so they differ only if somebody has changed one of them.
+    runs = {item.id: item.digest for item in meant.checkpoint.pending}
+    for item in meant.pending:
+        if item.digest != runs.get(item.id, item.digest):
+            raise shown_otherwise(item.id, meant.checkpoint.id)
 
 
 def _several(id: str, pending_ids: list[str]) -> WrongUsage:

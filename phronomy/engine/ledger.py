@@ -45,6 +45,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import Naming
 from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.stores.log.log import audit_row, trail_row
+from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
@@ -328,7 +329,9 @@ class Ledger:
     def _missed(self, lineage: Lineage) -> list[Outcome]:
         """What others wrote since. They write outcomes of the root alone: whoever has no claim may leave a decision, and no more."""
         late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
-        return [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
+        return [
+            read_entry(item, outcome_from, item.body) for item in late if item.checkpoint_id is None and item.path == ""
+        ]
 
     @contextmanager
     def listening(self, heard: E) -> Iterator[E]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 
 from typing_extensions import Unpack
 
@@ -104,8 +105,10 @@ class Deciding(Stopping[Deps, Output]):
         try:
             # Found by the id, then decided as any other. Between the two somebody may be first, and then it is
             # `CheckpointAlreadyResumed` as ever.
-            at = pending.asked_at(self.store, spec, pending_id, digest)
-            runner = self._open(spec, deps, at, choice)
+            listed = pending.asked_under(self.store, spec, pending_id, digest)
+            # The list has shown it, and the log runs it: the two are compared, whether the caller names a digest or not.
+            choice = replace(choice, digest=listed.approval.digest)
+            runner = self._open(spec, deps, listed.checkpoint_id, choice)
         except CheckpointAlreadyResumed as error:
             branch_id = pending.decided_before(self.store, pending_id, digest, choice, error)
             try:
@@ -141,8 +144,9 @@ class Deciding(Stopping[Deps, Output]):
         check_choice(choice)
         check_repeatable(choice)
         try:
-            at = await in_store(self.store, pending.asked_at, self.store, spec, pending_id, digest)
-            runner = await self._aopen(spec, deps, at, choice)
+            listed = await in_store(self.store, pending.asked_under, self.store, spec, pending_id, digest)
+            choice = replace(choice, digest=listed.approval.digest)
+            runner = await self._aopen(spec, deps, listed.checkpoint_id, choice)
         except CheckpointAlreadyResumed as error:
             branch_id = await in_store(
                 self.store, pending.decided_before, self.store, pending_id, digest, choice, error

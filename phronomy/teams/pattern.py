@@ -304,12 +304,14 @@ def known_of(state: Checkpoint, scheme: Scheme) -> Known:
     try:
         turns = [Turn(**turn) for turn in found.get("turns", [])]
     except TypeError:
-        raise CheckpointError("the turns in the state of the checkpoint cannot be read") from None
+        raise CheckpointError(
+            f"the turns in the state of the checkpoint cannot be read (checkpoint {state.id})"
+        ) from None
     for place, turn in enumerate(turns):
         if turn.step not in (wanted := scheme.expected(place)):
             here = " or ".join(wanted) or "none"
             raise CheckpointError(
-                f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due"
+                f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due (checkpoint {state.id})"
             )
     return Known(found.get("input"), found.get("output"), turns, found.get("noted", {}), state.elapsed)
 

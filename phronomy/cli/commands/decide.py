@@ -1,7 +1,8 @@
 """Deciding what waits: showing exactly what would run, asking, and carrying the run on with the decision.
 
-What was shown is what is decided on: the checkpoint that was read goes into `stream` with the decision, and is compared with the
-stored one there. If anything has changed in between, that is an error, and nothing has happened.
+What was shown is what is decided on: a request as it is listed is compared with the checkpoint that it waits at, and that goes into
+`stream` with the decision, where it is compared with the stored one. If anything differs, or has changed in between, that is an error,
+and nothing has happened.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from phronomy.approvals.answers import shown_otherwise
 from phronomy.engine.judging.due import expiry, lapsed
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.nested import child_of, fits, interruption
@@ -60,6 +61,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.log.log import as_sealed, rows_of
+from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, OPEN, Branch
@@ -211,7 +213,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
         begun: dict[tuple[str, str], str] = {}
         asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
-            outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            outcome = read_entry(entry, outcome_from, entry.body) if entry.checkpoint_id is None else None
             # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
                 keys[entry.path, outcome.id] = begun[entry.path, outcome.id] = outcome.key
@@ -238,9 +240,9 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
 
 
 def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
-    """Refuse decisions that were made before, a resume without a needed decision, and a changed agent.
+    """Refuse decisions that were made before or on something else, a resume without a needed decision, and a changed agent.
 
-    Nothing is written yet. Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
+    Nothing is written yet. Raises `CheckpointAlreadyResumed`, `InvalidDecision`, `NothingDecided`, `RunBusy`, `AgentChanged`.
     """
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
@@ -250,6 +252,7 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         lapsed_by = opened.lapsed.get(pending_id)
         if (pending_id not in waiting) if lapsed_by is None else (lapsed_by.decision.kind != "expire"):
             raise already(opened, given.id, pending_id)
+    check_shown(opened, given, found, choice)
     if not found:
         check_not_ended(opened, given.id)
         if opened.live:
@@ -267,6 +270,16 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
                 pending_ids=waiting,
             )
     check_drift(opened, accept=choice.accept_changes)
+
+
+def check_shown(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
+    """Refuse a decision on a request that runs something else than it showed. Raises `InvalidDecision`."""
+    # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2). They differ if
+    # somebody has changed one of them in the store.
+    shown = {item.id: choice.digest or item.digest for item in given.pending} if found else {}
+    for item in opened.runner.state.pending if found else ():
+        if item.id in found and item.digest != shown[item.id]:
+            raise shown_otherwise(item.id, opened.head.id)
 
 
 def check_not_ended(opened: Opened, checkpoint_id: str) -> None:

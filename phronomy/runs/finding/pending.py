@@ -23,14 +23,14 @@ from phronomy.records.result import Result
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
-from phronomy.stores.derived.listing import current
+from phronomy.stores.derived.listing import Waiting, current
 from phronomy.stores.derived.requests import decision_under, waiting_under, waiting_with_branch
 from phronomy.stores.derived.voting import is_repeated
 from phronomy.stores.rows import Branch
 
 
-def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> str:
-    """The checkpoint at which the one pending approval of this id waits now.
+def asked_under(store: Store, spec: Spec, pending_id: str, digest: str | None) -> Waiting:
+    """The one pending approval of this id, as it is listed now, and where it waits.
 
     Raises `UnknownPending` for an id that nobody knows, `CheckpointAlreadyResumed` for one that was decided, and `InvalidDecision`
     for a digest that is not the request's.
@@ -40,7 +40,7 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
     if (waiting := waiting_under(store, pending_id)) is not None:
         if digest is not None:
             check_digest(waiting.approval, digest)
-        return waiting.checkpoint_id
+        return waiting
     # It does not wait any more. If the audit trail knows it, the caller was second, and is told by whom it was decided; the trail
     # outlives the run.
     record = decision_under(store, pending_id)

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from phronomy.errors import CheckpointError
 from phronomy.records.decisions import PendingApproval
+from phronomy.stores.log.reading import read_entry
 from phronomy.stores.rows import Entry, PendingRow
 
 Texts: TypeAlias = Callable[[str], str]
@@ -85,7 +86,9 @@ def with_members(body: str, kept: Texts) -> str:
 def with_all(entry: Entry, kept: Texts) -> Entry:
     """The entry with all that it names. Raises `CheckpointError` if something is not kept."""
     # A body that is no text is damage, and whoever reads it says so.
-    return replace(entry, body=with_members(entry.body, kept)) if MARK in str(entry.body) else entry
+    if MARK not in str(entry.body):
+        return entry
+    return replace(entry, body=read_entry(entry, with_members, entry.body, kept))
 
 
 def named(body: str, may_name: MayName) -> str:

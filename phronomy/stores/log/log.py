@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 
 from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import parse
+from phronomy.foundation.quoting import quoted_id
 from phronomy.records.audit import AuditRecord, audit_record
 from phronomy.records.calls import CallSettled, CallStarted, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
 from phronomy.stores.log.kept_members import MayName, Texts, named, nothing_kept, with_all
+from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
@@ -156,14 +158,15 @@ def rows_of(
     tips: dict[str, Checkpoint] = {}
     for entry in entries:
         if entry.checkpoint_id is None:
-            journals.setdefault(entry.path, []).append(_journaled(entry.body, tips.get(entry.path)))
+            outcome = read_entry(entry, _journaled, entry.body, tips.get(entry.path))
+            journals.setdefault(entry.path, []).append(outcome)
             continue
         # The journal between two rows is used up by the second: a later row finds what it refers to in its own journal,
         # or in its parent.
         settled = settled_in(journals.pop(entry.path, ()))
         before = tips.get(entry.path)
         columns: Columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
-        now = row_checkpoint(before, with_all(entry, kept).body, settled, columns)
+        now = read_entry(entry, row_checkpoint, before, with_all(entry, kept).body, settled, columns)
         # The log of a thread's next run goes on from this one's. Nested runs and journal of the run before are not the
         # new run's.
         if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
@@ -181,7 +184,7 @@ def items_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Iterator[t
     rows, tips = rows_of(entries, kept), dict[str, Checkpoint]()
     for entry in entries:
         if entry.checkpoint_id is None:
-            yield entry, _journaled(entry.body, tips.get(entry.path))
+            yield entry, read_entry(entry, _journaled, entry.body, tips.get(entry.path))
         else:
             tips[entry.path] = row = next(rows)
             yield entry, row
@@ -205,7 +208,8 @@ def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpo
     # A log without a root row is what is left of a store whose rows were deleted by hand. Said as such, rather than as
     # an index error.
     if not found:
-        raise CheckpointError("the log holds no checkpoint")
+        where = f" (branch {quoted_id(entries[0].branch_id)})" if entries else ""
+        raise CheckpointError(f"the log holds no checkpoint{where}")
     last = found[-1]
     # A nested run is live as long as the call that it runs in has no result. One that has ended is kept as well until
     # its call settles: a crash may have come between its last row and the result of the call, and then this row is all
