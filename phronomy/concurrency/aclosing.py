@@ -80,8 +80,7 @@ def _hand_over(loop: asyncio.AbstractEventLoop, context: Context, generator: Asy
         if asyncio._get_running_loop() is loop:
             loop.call_soon(_close, loop, generator, context=context)
         else:
-            later = functools.partial(loop.call_later, _AFTER_GARBAGE, _close, loop, generator, context=context)
-            loop.call_soon_threadsafe(later)
+            loop.call_soon_threadsafe(lambda: loop.call_later(_AFTER_GARBAGE, _close, loop, generator, context=context))
 
 
 def _close(loop: asyncio.AbstractEventLoop, generator: AsyncGenerator[object]) -> None:

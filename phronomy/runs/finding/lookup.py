@@ -276,9 +276,9 @@ def check_shown(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], 
     """Refuse a decision on a request that runs something else than it showed. Raises `InvalidDecision`."""
     # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2). They differ if
     # somebody has changed one of them in the store.
-    shown = {item.id: choice.digest or item.digest for item in given.pending} if found else {}
-    for item in opened.runner.state.pending if found else ():
-        if item.id in found and item.digest != shown[item.id]:
+    shown = {item.id: choice.digest or item.digest for item in given.pending}
+    for item in opened.runner.state.pending:
+        if item.id in found and item.digest != shown.get(item.id):
             raise shown_otherwise(item.id, opened.head.id)
 
 
