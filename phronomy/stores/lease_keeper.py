@@ -85,9 +85,12 @@ class Keeper:
         # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a wall clock that is
         # set back would put the renewal off while other workers see the lease end.
         due = time.monotonic() + self._lease / 3
+        never = (
+            threading.Event()
+        )  # no `time.sleep`: who has that return at once, for a test, would have this run without a pause
         while True:
             # Often enough to see that nothing is left to do; a `hold` in between is early enough at the next third.
-            time.sleep(min(self._lease / 3, _LINGERS))
+            never.wait(min(self._lease / 3, _LINGERS))
             with self._lock:
                 ledgers = self._living()
                 if not ledgers:
