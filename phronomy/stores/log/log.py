@@ -145,12 +145,13 @@ def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
 
 
-def rows_of(
+def items_of(
     entries: Iterable[Entry], kept: Texts = nothing_kept, journals: dict[str, list[Outcome]] | None = None
-) -> Iterator[Checkpoint]:
-    """Each checkpoint of a log, roots and nested ones, oldest first. `journals` gets what follows the last of each path.
+) -> Iterator[tuple[Entry, Checkpoint | Outcome]]:
+    """Each entry of a log with the checkpoint or the outcome in it, in the order of what happened.
 
-    `kept` gives the texts that rows name: see `kept_members.py`. Raises `CheckpointError` for a log that cannot be read.
+    `journals` gets what follows the last checkpoint of each path. `kept` gives the texts that rows name: see `kept_members.py`. Raises
+    `CheckpointError` for a log that cannot be read.
     """
     journals = {} if journals is None else journals
     # One chain for each path: the rows of nested runs stand between those of the root, in the order they were written.
@@ -160,6 +161,7 @@ def rows_of(
         if entry.checkpoint_id is None:
             outcome = read_entry(entry, _journaled, entry.body, tips.get(entry.path))
             journals.setdefault(entry.path, []).append(outcome)
+            yield entry, outcome
             continue
         # The journal between two rows is used up by the second: a later row finds what it refers to in its own journal,
         # or in its parent.
@@ -173,21 +175,14 @@ def rows_of(
             tips.clear()
             journals.clear()
         tips[entry.path] = now
-        yield now
+        yield entry, now
 
 
-def items_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Iterator[tuple[Entry, Checkpoint | Outcome]]:
-    """Each entry of a log with the checkpoint or the outcome in it, in the order of what happened.
-
-    Raises `CheckpointError` for a log that cannot be read.
-    """
-    rows, tips = rows_of(entries, kept), dict[str, Checkpoint]()
-    for entry in entries:
-        if entry.checkpoint_id is None:
-            yield entry, read_entry(entry, _journaled, entry.body, tips.get(entry.path))
-        else:
-            tips[entry.path] = row = next(rows)
-            yield entry, row
+def rows_of(
+    entries: Iterable[Entry], kept: Texts = nothing_kept, journals: dict[str, list[Outcome]] | None = None
+) -> Iterator[Checkpoint]:
+    """Each checkpoint of a log, roots and nested ones, oldest first. As `items_of`."""
+    return (item for _, item in items_of(entries, kept, journals) if isinstance(item, Checkpoint))
 
 
 def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpoint]:
