@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
@@ -106,13 +106,19 @@ def check_digest(item: PendingApproval, digest: str) -> None:
         )
 
 
-def shown_otherwise(pending_id: str, checkpoint_id: str) -> InvalidDecision:
-    """The refusal of a decision on a request that runs something else than it showed."""
-    return InvalidDecision(
-        f"pending {pending_id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store. Nothing"
-        " was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
-        pending_id=pending_id,
-    )
+def check_shown(shown: Mapping[str, str], runs: Iterable[PendingApproval], checkpoint_id: str) -> None:
+    """Refuse a request that runs something else at this checkpoint than was shown. Raises `InvalidDecision`.
+
+    `shown` has the digests of what was shown, by pending id. What is not in it was not shown.
+    """
+    # The list and the log are written together, so they differ only if somebody has changed one of them in the store.
+    for item in runs:
+        if shown.get(item.id, item.digest) != item.digest:
+            raise InvalidDecision(
+                f"pending {item.id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store."
+                " Nothing was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
+                pending_id=item.id,
+            )
 
 
 def check_skip(item: PendingApproval, answer: Answer) -> None:

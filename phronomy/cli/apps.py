@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from phronomy.agents.agent import Agent
-from phronomy.approvals.answers import shown_otherwise
+from phronomy.approvals.answers import check_shown
 from phronomy.cli.options import Here, Where
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import PROGRESS, WrongUsage, was_decided
@@ -433,11 +433,7 @@ def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
 
 def check_listed(meant: Found) -> None:
     """Refuse to show a request that is listed otherwise than it would run. Raises `InvalidDecision`."""
-    # The list is read, and the log is run. They are written together, so they differ only if somebody has changed one of them.
-    runs = {item.id: item.digest for item in meant.checkpoint.pending}
-    for item in meant.pending:
-        if item.digest != runs.get(item.id, item.digest):
-            raise shown_otherwise(item.id, meant.checkpoint.id)
+    check_shown({item.id: item.digest for item in meant.pending}, meant.checkpoint.pending, meant.checkpoint.id)
 
 
 def _several(id: str, pending_ids: list[str]) -> WrongUsage:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from phronomy.approvals.answers import shown_otherwise
+from phronomy.approvals.answers import check_shown
 from phronomy.engine.judging.due import expiry, lapsed
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.nested import child_of, fits, interruption
@@ -252,7 +252,10 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         lapsed_by = opened.lapsed.get(pending_id)
         if (pending_id not in waiting) if lapsed_by is None else (lapsed_by.decision.kind != "expire"):
             raise already(opened, given.id, pending_id)
-    check_shown(opened, given, found, choice)
+    # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2).
+    digests = {item.id: item.digest for item in given.pending}
+    shown = {id: choice.digest or digests.get(id, "") for id in found}
+    check_shown(shown, state.pending, opened.head.id)
     if not found:
         check_not_ended(opened, given.id)
         if opened.live:
@@ -270,16 +273,6 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
                 pending_ids=waiting,
             )
     check_drift(opened, accept=choice.accept_changes)
-
-
-def check_shown(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
-    """Refuse a decision on a request that runs something else than it showed. Raises `InvalidDecision`."""
-    # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2). They differ if
-    # somebody has changed one of them in the store.
-    shown = {item.id: choice.digest or item.digest for item in given.pending}
-    for item in opened.runner.state.pending:
-        if item.id in found and item.digest != shown.get(item.id):
-            raise shown_otherwise(item.id, opened.head.id)
 
 
 def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
