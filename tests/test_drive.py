@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
@@ -232,6 +233,15 @@ def test_a_decision_its_claim_and_the_intent_are_one_write_unless_somebody_hears
     assert [change.take is not None for change in store.changes] == [True] + [False] * (len(store.changes) - 1)
 
 
+def cut_off(patched: pytest.MonkeyPatch, act: Callable[[], object], *places: tuple[object, str, object]) -> None:
+    """Leave in the middle of `act`: each place is an object, the name of what it has, and what raises in its stead."""
+    with patched.context() as here:
+        for place in places:
+            here.setattr(*place)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+
+
 @pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
 def test_a_caller_who_leaves_between_the_claim_and_the_call_takes_the_intent_back(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
@@ -244,10 +254,7 @@ def test_a_caller_who_leaves_between_the_claim_and_the_call_takes_the_intent_bac
     def leave(_: Runner) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(driving, "teller_of", leave)
-        with pytest.raises(KeyboardInterrupt):
-            driver.resume(agent, asked, approved=True)
+    cut_off(monkeypatch, partial(driver.resume, agent, asked, approved=True), (driving, "teller_of", leave))
     assert [each.type for each in store.head(asked.branch_id)[1].journal] == ["started", "withdrawn"]
     assert paid == []
     (found,) = driver.call(agent, "recover_all")
@@ -273,32 +280,26 @@ def test_a_caller_who_leaves_before_a_body_is_entered_takes_the_intent_back(
         if intents:  # the write is stored, and the worker does not know it yet
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        if where == "wrote":
-            patched.setattr(Runner, "wrote", leave_after)
-        elif where == "admit":
-            patched.setattr(run_tools, "admit", leave)
-        else:
-            patched.setattr(Ledger, "ensure_held", leave)
-            patched.setattr(Ledger, "aensure_held", leave)
-        with pytest.raises(KeyboardInterrupt):
-            driver.resume(agent, asked, approved=True)
+    places: dict[str, list[tuple[object, str, object]]] = {
+        "wrote": [(Runner, "wrote", leave_after)],
+        "admit": [(run_tools, "admit", leave)],
+        "ensure_held": [(Ledger, "ensure_held", leave), (Ledger, "aensure_held", leave)],
+    }
+    cut_off(monkeypatch, partial(driver.resume, agent, asked, approved=True), *places[where])
     assert [each.type for each in store.head(asked.branch_id)[1].journal] == ["started", "withdrawn"]
     assert paid == []
     (found,) = driver.call(agent, "recover_all")
     assert (found.result.output, paid) == ("Done.", [1])
 
 
-def cut_off_at_the_end(patched: pytest.MonkeyPatch) -> None:
+next_move = drive.next_move
+
+
+def leave_at_the_end(runner: Runner) -> Any:
     """Leave as the end of a run is known, and not stored yet."""
-    goes_on = drive.next_move
-
-    def leave(runner: Runner) -> Any:
-        if runner.state.ended is not None:
-            raise KeyboardInterrupt
-        return goes_on(runner)
-
-    patched.setattr(drive, "next_move", leave)
+    if runner.state.ended is not None:
+        raise KeyboardInterrupt
+    return next_move(runner)
 
 
 @pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
@@ -311,10 +312,7 @@ def test_a_caller_who_leaves_just_before_the_end_is_stored_leaves_a_run_that_has
     agent, paid = paying(driver, store)
     asked = driver.invoke(agent, "Pay", thread_id="chat").checkpoint
     options = {"approved": True} if way == "resume" else {}
-    with monkeypatch.context() as patched:
-        cut_off_at_the_end(patched)
-        with pytest.raises(KeyboardInterrupt):
-            driver.call(agent, way, asked, **options)
+    cut_off(monkeypatch, partial(driver.call, agent, way, asked, **options), (drive, "next_move", leave_at_the_end))
     branch, head = store.head(asked.branch_id)
     assert (branch.status, branch.owner, head.status, head.journal) == (status, None, status, ())
     assert driver.recover(agent, asked.run_id).status == status
@@ -331,11 +329,9 @@ def test_an_end_that_was_left_in_the_journal_is_stored_by_a_recovery(
     store = Noting()
     agent, paid = paying(driver, store)
     asked = driver.invoke(agent, "Pay", thread_id="chat").checkpoint
-    with monkeypatch.context() as patched:
-        cut_off_at_the_end(patched)
-        patched.setattr(driving, "rests", lambda _: False)
-        with pytest.raises(KeyboardInterrupt):
-            driver.resume(agent, asked, approved=True)
+    earlier = (driving, "rests", lambda _: False)
+    resume = partial(driver.resume, agent, asked, approved=True)
+    cut_off(monkeypatch, resume, (drive, "next_move", leave_at_the_end), earlier)
     branch, head = store.head(asked.branch_id)
     assert (branch.status, [each.type for each in head.journal][-1]) == ("failed", "finished")
     assert driver.recover(agent, asked.run_id).output == "Done."
@@ -365,10 +361,7 @@ def test_a_caller_who_leaves_while_a_call_waits_to_be_tried_again_leaves_nothing
     def leave(*_: object) -> float:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(run_tools, "backoff", leave)
-        with pytest.raises(KeyboardInterrupt):
-            driver.resume(agent, asked, approved=True)
+    cut_off(monkeypatch, partial(driver.resume, agent, asked, approved=True), (run_tools, "backoff", leave))
     assert tried == [1]
     (found,) = driver.call(agent, "recover_all")
     assert (found.result.output, tried) == ("Done.", [1, 1])
