@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from drivers import PATIENCE
+from drivers import PATIENCE, until
 from places import Place
 from stop_scenes import elsewhere
 
@@ -74,6 +74,8 @@ def working(*workers: Worker, **options: Any) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
+        # Of a time at which something is to be done, a worker hears only while it listens.
+        until(lambda: all(each.health().status != "starting" for each in workers))
         yield
     finally:
         for each in workers:
