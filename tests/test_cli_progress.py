@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -139,19 +140,30 @@ def test_no_color_is_heeded(plain: bool, place: Path, monkeypatch: pytest.Monkey
     assert (COLOUR.search(desk.seen.getvalue()) is None) is plain
 
 
-class NotYet:
-    """A timer whose time has not come: a machine may be too busy to be quick."""
+PATIENT = """
+import threading
 
-    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
-        assert seconds > 0
-        self.start = self.cancel = self.join = lambda: None
+
+class NotYet(threading.Timer):
+    def start(self):
+        print("a timer of", self.interval, "s")
+
+    def join(self, timeout=None):
+        pass
+
+
+threading.Timer = NotYet
+"""
 
 
 def test_what_is_quick_is_not_announced(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: in the other process the time of the timer has not come."""
     (item,) = begin().pending
-    monkeypatch.setattr(screen, "Timer", NotYet)
+    (place / "sitecustomize.py").write_text(PATIENT)
+    monkeypatch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
     with terminal("history", item.id, app=None) as desk:
         assert desk.status() == cli.DONE
+    assert "a timer of 0.2 s" in desk.text
     assert "\x1b[?25l" not in desk.seen.getvalue()
 
 
