@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -262,3 +263,55 @@ def test_a_sync_stream_that_is_dropped_lets_its_run_go_at_once(store: Store) -> 
     assert branch.owner is None
     assert agent.resume(branch.head).output == "Hello."
     assert sorted(counted) == [1, 2], "the calls that had begun were waited for"
+
+
+@pytest.mark.parametrize("of", ["agent", "graph"])
+def test_a_sync_stream_that_is_collected_by_one_of_its_own_calls_is_not_waited_for(store: Store, of: str) -> None:
+    """The collector runs in whatever thread makes an object. If it waited there for that very call, it would wait for good."""
+    dropped, collected, over = (threading.Event() for _ in range(3))
+
+    @tool(idempotent=True)
+    def quick() -> str:
+        """End at once."""
+        return "quick"
+
+    def collects() -> None:
+        dropped.wait(60)
+        gc.collect()
+        collected.set()
+        over.wait(60)
+
+    @tool
+    def pay() -> str:
+        """Pay, with the collector of garbage at work meanwhile."""
+        collects()
+        return "paid"
+
+    def pays(state: Job) -> Iterator[dict[str, Any]]:
+        yield {"log": ["pays"]}
+        collects()
+        yield {"log": ["paid"]}
+
+    model = ScriptedModel.by_turn([[call("quick"), call("pay")], "Hello."])
+    made: dict[str, Any] = {
+        "agent": lambda: Agent(model=model, tools=[quick, pay], store=store),
+        "graph": lambda: graph_of(pays, store, streams=["log"]),
+    }
+    runs = made[of]()
+    gc.disable()
+    try:
+        cycle: list[object] = [stream := runs.stream("go" if of == "agent" else Job())]
+        cycle.append(cycle)
+        next(event for event in stream if event.type in ("tool_call_settled", "node_piece"))
+        del stream, cycle
+        dropped.set()
+        assert collected.wait(60)
+    finally:
+        gc.enable()
+    [branch] = store.branches()
+    assert branch.owner is None and not store.keeper._living()
+    left = runs.recover(branch.run_id)
+    assert [item.why for item in left.checkpoint.pending] == ["outcome_unknown"], (
+        "it runs still: nobody knows what comes of it"
+    )
+    over.set()

@@ -90,7 +90,7 @@ MAY_ACT = {
     "phronomy.runs.waiting": {"asyncio", "threading", "time"},
     "phronomy.concurrency.superfluous": {"threading"},
     "phronomy.concurrency.aclosing": {"asyncio", "contextvars"},
-    "phronomy.concurrency.crew": {"asyncio", "queue"},
+    "phronomy.concurrency.crew": {"asyncio", "contextvars", "queue"},
     "phronomy.concurrency.workers": {"asyncio", "contextvars", "os", "queue", "threading", "time"},
     "phronomy.stops.breakpoints": {"threading"},
     "phronomy.cli": {"os"},

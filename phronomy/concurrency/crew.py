@@ -5,13 +5,17 @@ from __future__ import annotations
 import queue
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
-from typing import Generic, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeVar
 
 from phronomy.concurrency.pieces import Heard, Piece, listening
 from phronomy.concurrency.workers import result_in, spawn, take_from
 from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
+
+_WORKING_FOR: Final[ContextVar[tuple[Crew[Any], ...]]] = ContextVar("phronomy_working_for", default=())
+"""The crews that the work in this thread is of, from the outside in."""
 
 
 def side_by_side(work: Iterable[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
@@ -40,13 +44,24 @@ class Crew(Generic[T]):
 
     def begin(self, work: Iterable[Callable[[], T]], owner: object | None = None) -> None:
         """Begin these, each in a thread. The next is asked for once the one before it has its thread."""
-        with listening(owner, self._box.put):
-            for each in work:
-                spawn(each, self._box.put)
-                self._running += 1
+        before = _WORKING_FOR.set((*_WORKING_FOR.get(), self))
+        try:
+            with listening(owner, self._box.put):
+                for each in work:
+                    spawn(each, self._box.put)
+                    self._running += 1
+        finally:
+            _WORKING_FOR.reset(before)
 
     def next(self) -> T | Piece | Heard:
-        """What comes in next. Some must run, or have raised an error, which is raised once the others are finished."""
+        """What comes in next. Some must run, or have raised an error, which is raised once the others are finished.
+
+        Raises `GeneratorExit` in one of their threads.
+        """
+        # A stream that was dropped is closed by the collector of garbage, which runs in any thread. In one of these it would wait
+        # for itself, and nothing would be collected any more. So the run is left, as by Ctrl-C.
+        if self._running and self in _WORKING_FOR.get():
+            raise GeneratorExit
         while self._running:
             item = take_from(self._box, None)
             if isinstance(item, Piece | Heard):
