@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
+from drivers import PATIENCE
 from store_scenes import begin, bodies, clock, note, row
 from test_keeper import cut_off_everywhere, in_time
 
 from phronomy.concurrency.workers import spawn
 from phronomy.errors import StoreError
-from phronomy.stores import Append, Claim, SQLiteStore
+from phronomy.stores import Append, Branch, Claim, SQLiteStore
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.sql import group_commit
 from phronomy.stores.sql.store import Native
@@ -381,3 +383,42 @@ def test_writes_go_on_after_an_interrupt_anywhere(store: SQLiteStore) -> None:
         assert in_time(store._group.settle)
     (branch,) = appended(store, change("b1"))
     assert branch.seq == 2
+
+
+def test_a_write_is_answered_though_an_interrupt_takes_the_place_of_any_callback(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is raised in the loop itself, between two tasks. What waits for a write cannot be cancelled, so it must end."""
+    monkeypatch.setattr(group_commit, "_LOOKS", 0.01)
+    cuts = 0
+
+    def interrupted(at: int) -> bool:
+        """Interrupt the loop as the function of group commit with this number begins or ends in it. False if there are fewer."""
+        nonlocal cuts
+        left = at
+
+        def look(frame: FrameType, event: str, _arg: object) -> None:
+            nonlocal left
+            left -= event in ("call", "return") and frame.f_code.co_filename == group_commit.__file__
+            if left < 0:
+                sys.setprofile(before)
+                raise KeyboardInterrupt
+
+        def append(id: str) -> asyncio.Task[Branch]:
+            return loop.create_task(native(store).append(change(id, seq=store.lineage(branch_id=id).branch.seq)))
+
+        loop, before = asyncio.new_event_loop(), sys.getprofile()
+        task = append("b1")
+        sys.setprofile(look)
+        try:
+            loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            cuts += 1
+        finally:
+            sys.setprofile(before)
+        assert loop.run_until_complete(asyncio.wait({task}, timeout=PATIENCE))[0] == {task}
+        loop.run_until_complete(asyncio.wait_for(append("b2"), PATIENCE))
+        loop.close()
+        return left < 0
+
+    assert not all(interrupted(at) for at in range(1_000)) and cuts > 5

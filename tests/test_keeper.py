@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -13,7 +15,11 @@ from typing import Any, NoReturn
 import pytest
 from drivers import DRIVERS, PATIENCE, Driver
 
-from phronomy import Agent, MemoryStore, tool
+from phronomy import Agent, MemoryStore, parallel, tool
+from phronomy.engine.run import Runner
+from phronomy.engine.shared import Shared
+from phronomy.models.base import ModelRequest
+from phronomy.records.moves import Move
 from phronomy.runs import driving
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.rows import Branch, Claim
@@ -233,3 +239,49 @@ def test_a_run_that_was_cut_off_where_it_could_not_be_let_go_is_recovered_once_i
     now[0] += 31.0
     result = driver.recover(agent, branch.id)
     assert (result.status, paid) == ("suspended", [])
+
+
+def test_a_second_interrupt_while_a_run_is_given_up_leaves_nothing_that_renews_its_lease_or_works_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of runs side by side inside it: their threads cannot be stopped, and learn that the run is given up as they write."""
+    now, asked, answered, inside = [1000.0], list[str](), threading.Event(), list[threading.Thread]()
+    store = MemoryStore(lease=30.0, clock=lambda: now[0])
+    both = threading.Barrier(2, timeout=PATIENCE)
+    lose, plan = Shared.lose, Runner.plan
+
+    def slow(request: ModelRequest) -> str:
+        asked.append("model")
+        if len(asked) <= 2:
+            if both.wait() == 0:
+                _thread.interrupt_main()
+            answered.wait(PATIENCE)
+        return "hello"
+
+    def lose_and_leave(shared: Shared) -> NoReturn:
+        monkeypatch.setattr(Shared, "lose", lose)
+        lose(shared)
+        raise KeyboardInterrupt
+
+    def noted(runner: Runner) -> Move:
+        if threading.current_thread() not in inside and not runner.root:
+            inside.append(threading.current_thread())
+        return plan(runner)
+
+    monkeypatch.setattr(Shared, "lose", lose_and_leave)
+    monkeypatch.setattr(Runner, "plan", noted)
+    one, other = (Agent(name=name, model=ScriptedModel.by_turn([slow])) for name in ("one", "other"))
+    pair: Any = parallel(one, other, name="pair", store=store)
+    with pytest.raises(KeyboardInterrupt):
+        pair.invoke("go")
+    (branch,) = store.branches()
+    now[0] += 1.0
+    store.keeper.poke()
+    assert store.branches() == [branch] and branch.owner is not None, "it is renewed no more"
+    answered.set()
+    until = time.monotonic() + PATIENCE
+    while len(inside) < 2 or any(each.name == "phronomy-call" for each in inside):
+        assert time.monotonic() < until, "what was to work for it works on"
+        time.sleep(0.001)
+    now[0] += 30.0
+    assert (pair.recover(branch.id).status, len(asked)) == ("completed", 4)

@@ -424,11 +424,11 @@ class Ledger:
 
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
-        # First: whoever writes from another thread in this instant is to see it.
-        self._gone = True
+        # First, and both at once: whoever writes from another thread in this instant is to see it. A Ctrl-C that came between the two
+        # would leave a claim that is renewed and that nothing can be written by.
+        self._gone, self.claim = True, None
         self.shared.lose()
         self.store.keeper.drop(self)
-        self.claim = None
 
     def abandon(self, status: BranchStatus) -> None:
         """Give up the claim of a run that is not at a stop, so that nobody has to wait until the lease expires.

@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from phronomy.concurrency.workers import spawn, whole
 from phronomy.foundation.lazy_modules import asyncio
@@ -30,6 +31,9 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 
 _MOST: Final = 64
 """How many are answered at once: threads and other processes, which wait meanwhile, are to have their turn after some milliseconds."""
+
+_LOOKS: Final = 0.25
+"""Seconds after which a loop whose tasks wait looks whether a callback of it was lost."""
 
 
 class File(Protocol):
@@ -75,7 +79,9 @@ class GroupCommit:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._asked: deque[_Asked] = deque()
-        self._starting: set[asyncio.AbstractEventLoop] = set()
+        # What came of writes, until the tasks of the loop that asked for them are told.
+        self._untold: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[tuple[_Asked, Outcome]]] = WeakKeyDictionary()
+        self._looking: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self._serving = False
         self._server = 0
         self._stuck: float | None = None
@@ -114,23 +120,39 @@ class GroupCommit:
             self._begin()
         with self._lock:
             self._asked.append(asked)
-            if self._serving or asked.loop in self._starting:
+            if asked.loop is not None and asked.loop not in self._looking:
+                self._looking.add(asked.loop)
+                asked.loop.call_later(_LOOKS, self._look, asked.loop)
+            if self._serving:
                 return
             if asked.loop is not None:
                 # The other tasks that can run now ask first. A thread that is woken by the first of them would commit its write alone.
-                self._starting.add(asked.loop)
                 asked.loop.call_soon(self._start)
                 return
         self._start()
 
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do what a lost callback of the loop was to do, as long as its tasks wait.
+
+        A Ctrl-C that is raised in a loop takes the place of the callback that is due, and nobody can cancel who waits for a write.
+        """
+        again = loop.call_later(_LOOKS, self._look, loop)
+        self._start()
+        self._tell(loop)
+        with self._lock:
+            if not self._serving and not self._asked:
+                self._looking.discard(loop)
+                again.cancel()
+
     def _start(self) -> None:
         """Start the thread, if it is needed and does not serve."""
         with self._lock:
-            self._starting.clear()
             if self._serving:
                 return
             # A loop may have been closed before it came to start the thread. What it asked for is not written then, at any later time.
             self._asked = deque(each for each in self._asked if each.loop is None or not each.loop.is_closed())
+            for loop in [each for each in self._untold if each.is_closed()]:
+                del self._untold[loop]
             if not self._asked:
                 return
             try:
@@ -140,7 +162,7 @@ class GroupCommit:
                 # No thread can be started, or an interrupt came: nobody would serve these.
                 self._serving = False
                 refused = [self._asked.popleft() for _ in range(len(self._asked))]
-                _tell_all([(each, (None, error)) for each in refused])
+                self._tell_all([(each, (None, error)) for each in refused])
                 if not isinstance(error, Exception):
                     raise
 
@@ -167,7 +189,28 @@ class GroupCommit:
             self._stuck = None
         elif self._stuck is None:
             self._stuck = began
-        _tell_all(list(zip(batch, outcomes, strict=True)))
+        self._tell_all(list(zip(batch, outcomes, strict=True)))
+
+    def _tell_all(self, told: Sequence[tuple[_Asked, Outcome]]) -> None:
+        """Tell each of its outcome, where it waits for it; each loop is woken once."""
+        loops: set[asyncio.AbstractEventLoop] = set()
+        for asked, outcome in told:
+            if asked.loop is None:
+                _tell(asked, outcome)
+                continue
+            with self._lock:
+                self._untold.setdefault(asked.loop, deque()).append((asked, outcome))
+            loops.add(asked.loop)
+        for loop in loops:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(self._tell, loop)
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the tasks of this loop, which runs here, what is known by now."""
+        untold = self._untold.get(loop, ())
+        while untold:
+            _tell(*untold[0])  # left where it is until it is told
+            untold.popleft()
 
     def _written(self, works: Sequence[Callable[[], Steps[Any]]], waited: float) -> list[Outcome]:
         """What came of each write."""
@@ -185,20 +228,11 @@ def _outcome(method: Callable[..., Any], *args: object) -> Outcome:
         return None, error
 
 
-def _tell_all(told: Sequence[tuple[_Asked, Outcome]]) -> None:
-    """Tell each of its outcome, where it waits for it; each loop is woken once."""
-    for loop in {asked.loop for asked, _ in told}:
-        mine = [one for one in told if one[0].loop is loop]
-        if loop is None:
-            _tell(mine)
-            continue
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_tell, mine)
-
-
-def _tell(told: Sequence[tuple[_Asked, Outcome]]) -> None:
-    for asked, (value, error) in told:
-        if error is None:
-            asked.answer.set_result(value)
-        else:
-            asked.answer.set_exception(error)
+def _tell(asked: _Asked, outcome: Outcome) -> None:
+    value, error = outcome
+    if asked.answer.done():  # it was told before, and then came an interrupt
+        return
+    if error is None:
+        asked.answer.set_result(value)
+    else:
+        asked.answer.set_exception(error)
