@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -147,6 +148,53 @@ def test_what_is_listed_otherwise_than_it_would_run_is_not_decided(desk: Desk, w
     for digest in (shown.digest, None):
         with pytest.raises(InvalidDecision, match=f"does not show what would run at checkpoint {asked.id}") as refused:
             desk.decide(desk.agent(store=tampered), shown.id, Approve(), by="ann", digest=digest)
+        assert refused.value.pending_id == shown.id
+        assert (desk.place.lines(), desk.paid) == (before, [])
+    assert desk.decide(desk.agent(), first.id, Approve(), digest=first.digest).status == "suspended"
+    assert desk.paid == [1], "it still waited"
+
+
+class Relabelled(Around):
+    """Somebody has changed, in the list alone, what kind of request it is, what it says, or who may decide it."""
+
+    def __init__(self, inner: Store, **changed: object) -> None:
+        super().__init__(inner)
+        self.changed = changed
+
+    def select_pending(self, wanted: Any) -> Any:
+        rows = super().select_pending(wanted)
+        return [
+            replace(row, body=json.dumps(json.loads(row.body) | self.changed, separators=(",", ":"))) for row in rows
+        ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"why": "breakpoint"},
+        {"why": "question"},
+        {"why": "outcome_unknown"},
+        {"title": "Look at an order"},
+        {"context": "Nothing is paid."},
+        {"reason": "It was looked at."},
+        {"answers": ["respond"]},
+        {"agent": "other"},
+    ],
+    ids=str,
+)
+def test_what_is_listed_as_another_kind_of_request_is_not_decided(desk: Desk, changed: dict[str, Any]) -> None:
+    """Of the same tool and arguments, so of the same digest: passing a breakpoint approves of nothing, and this would."""
+    asked = desk.asked(desk.agent(TWO))
+    first, tampered, before = asked.pending[0], Relabelled(desk.open(), **changed), desk.place.lines()
+    shown = tampered.pending()[0].approval
+    assert (shown.id, shown.digest) == (first.id, first.digest) and shown != first
+    ways: dict[str, Callable[[Any], Any]] = {
+        "decide": lambda agent: desk.decide(agent, shown.id, Approve(), by="ann", digest=shown.digest),
+        "approve_all": lambda agent: desk.approve_all(agent, asked.run_id, by="ann"),
+    }
+    for decides in ways.values():
+        with pytest.raises(InvalidDecision, match=f"does not show what would run at checkpoint {asked.id}") as refused:
+            decides(desk.agent(store=tampered))
         assert refused.value.pending_id == shown.id
         assert (desk.place.lines(), desk.paid) == (before, [])
     assert desk.decide(desk.agent(), first.id, Approve(), digest=first.digest).status == "suspended"

@@ -111,14 +111,28 @@ def check_shown(shown: Mapping[str, str], runs: Iterable[PendingApproval], check
 
     `shown` has the digests of what was shown, by pending id. What is not in it was not shown.
     """
-    # The list and the log are written together, so they differ only if somebody has changed one of them in the store.
     for item in runs:
         if shown.get(item.id, item.digest) != item.digest:
-            raise InvalidDecision(
-                f"pending {item.id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store."
-                " Nothing was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
-                pending_id=item.id,
-            )
+            raise _shows_something_else(item.id, checkpoint_id)
+
+
+def check_listed(listed: Iterable[PendingApproval], runs: Iterable[PendingApproval], checkpoint_id: str) -> None:
+    """Refuse a request that is listed otherwise than it waits at this checkpoint. Raises `InvalidDecision`."""
+    # The list and the log are written together, so they differ only if somebody has changed one of them in the store: the arguments,
+    # or what kind of request it is. Others may vote on it meanwhile, or be reminded of it.
+    known = {item.id: item for item in listed}
+    for item in runs:
+        shown = known.get(item.id, item)
+        if shown is not item and shown.evolve(votes=item.votes, reminded=item.reminded) != item:
+            raise _shows_something_else(item.id, checkpoint_id)
+
+
+def _shows_something_else(pending_id: str, checkpoint_id: str) -> InvalidDecision:
+    return InvalidDecision(
+        f"pending {pending_id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store."
+        " Nothing was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
+        pending_id=pending_id,
+    )
 
 
 def check_skip(item: PendingApproval, answer: Answer) -> None:

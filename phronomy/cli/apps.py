@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from phronomy.agents.agent import Agent
-from phronomy.approvals.answers import check_shown
+from phronomy.approvals.answers import check_listed
 from phronomy.cli.options import Here, Where
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import PROGRESS, WrongUsage, was_decided
@@ -427,13 +427,13 @@ def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
             raise _several(id, [item.id for item in items])
     if not items:
         raise UnknownPending(f"nothing waits for a decision at {id}: the run is {meant.branch.status}", pending_id=id)
-    check_listed(meant)
+    check_found(meant)
     return checkpoint, items[0]
 
 
-def check_listed(meant: Found) -> None:
-    """Refuse to show a request that is listed otherwise than it would run. Raises `InvalidDecision`."""
-    check_shown({item.id: item.digest for item in meant.pending}, meant.checkpoint.pending, meant.checkpoint.id)
+def check_found(meant: Found) -> None:
+    """Refuse to show a request that is listed otherwise than it waits. Raises `InvalidDecision`."""
+    check_listed(meant.pending, meant.checkpoint.pending, meant.checkpoint.id)
 
 
 def _several(id: str, pending_ids: list[str]) -> WrongUsage:

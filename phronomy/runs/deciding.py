@@ -107,7 +107,7 @@ class Deciding(Stopping[Deps, Output]):
             # `CheckpointAlreadyResumed` as ever.
             listed = pending.asked_under(self.store, spec, pending_id, digest)
             # The list has shown it, and the log runs it: the two are compared, whether the caller names a digest or not.
-            choice = replace(choice, digest=listed.approval.digest)
+            choice = replace(choice, listed=listed.approval)
             runner = self._open(spec, deps, listed.checkpoint_id, choice)
         except CheckpointAlreadyResumed as error:
             branch_id = pending.decided_before(self.store, pending_id, digest, choice, error)
@@ -145,7 +145,7 @@ class Deciding(Stopping[Deps, Output]):
         check_repeatable(choice)
         try:
             listed = await in_store(self.store, pending.asked_under, self.store, spec, pending_id, digest)
-            choice = replace(choice, digest=listed.approval.digest)
+            choice = replace(choice, listed=listed.approval)
             runner = await self._aopen(spec, deps, listed.checkpoint_id, choice)
         except CheckpointAlreadyResumed as error:
             branch_id = await in_store(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, check_listed, find, how_decided, open_place, say_more
+from phronomy.cli.apps import Place, check_found, find, how_decided, open_place, say_more
 from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, info_view, run_view, show_run
@@ -21,7 +21,7 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
     """Shows the checkpoint of an id: what is pending there, and exactly what would run."""
     with screen.reading(machine=machine):
         meant = find(place.store, id)
-        check_listed(meant)
+        check_found(meant)
     mask = Mask(place.agent, reveal=reveal)
     if machine:
         screen.document(run_view(meant, mask, place.store.clock()))

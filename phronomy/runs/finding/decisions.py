@@ -20,7 +20,7 @@ from phronomy.records.principals import Principal
 
 @dataclass(frozen=True)
 class Choice:
-    """What a caller of `resume` or `step` decides. `digest` is that of the one request, as the list of what waits shows it."""
+    """What a caller of `resume` or `step` decides. `listed` is the one request, as the list of what waits shows it."""
 
     approved: bool | None
     reason: str | None
@@ -31,7 +31,7 @@ class Choice:
     input: Input | None = field(default=None, repr=False)
     key: str | None = None
     write_to: str | None = None
-    digest: str | None = None
+    listed: PendingApproval | None = None
 
     @property
     def decides(self) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from phronomy.approvals.answers import check_shown
+from phronomy.approvals.answers import check_listed, check_shown
 from phronomy.engine.judging.due import expiry, lapsed
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.nested import child_of, fits, interruption
@@ -253,9 +253,11 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         if (pending_id not in waiting) if lapsed_by is None else (lapsed_by.decision.kind != "expire"):
             raise already(opened, given.id, pending_id)
     # The caller has seen it in the list, or at the checkpoint; what runs stands at the head of the log (law 2).
-    digests = {item.id: item.digest for item in given.pending}
-    shown = {id: choice.digest or digests.get(id, "") for id in found}
-    check_shown(shown, state.pending, opened.head.id)
+    if choice.listed is not None:
+        check_listed([choice.listed], state.pending, opened.head.id)
+    else:
+        digests = {item.id: item.digest for item in given.pending}
+        check_shown({id: digests.get(id, "") for id in found}, state.pending, opened.head.id)
     if not found:
         check_not_ended(opened, given.id)
         if opened.live:

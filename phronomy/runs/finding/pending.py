@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from phronomy.approvals.answers import check_digest, is_same_answer
+from phronomy.approvals.answers import check_digest, check_listed, is_same_answer
 from phronomy.engine.ledger import now
 from phronomy.engine.spec import Spec
 from phronomy.errors import (
@@ -23,6 +23,7 @@ from phronomy.records.result import Result
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
+from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, current
 from phronomy.stores.derived.requests import decision_under, waiting_under, waiting_with_branch
 from phronomy.stores.derived.voting import is_repeated
@@ -99,7 +100,7 @@ def approvals_at(
     else:
         raise ConfigurationError("approve_all takes a checkpoint or a run, or else a thread_id")
     # Only what still waits, by the list of the store: the checkpoint may be one that others have decided on since.
-    rows = {row.pending_id for row in where.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
+    rows = {row.pending_id: row for row in where.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
     waiting = [item for item in given.pending if item.id in rows and not item.has_lapsed(now(where))]
     # A yes to all is a yes to what was asked for as an approval. A call whose outcome is unknown would run again by it, and a
     # question has no yes.
@@ -111,6 +112,8 @@ def approvals_at(
             + (f"; decide by itself what does: {others}" if others else ""),
             pending_id="",
         )
+    kept = kept_by(where)
+    check_listed([Waiting.of(rows[id], kept).approval for id in found], given.pending, given.id)
     return given, found
 
 
