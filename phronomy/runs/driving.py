@@ -59,9 +59,12 @@ def claim(runner: Runner) -> bool:
     except Held:
         return False
     except BaseException as error:
-        with suppress(Exception):
-            # Ctrl-C and a cancelled task leave the run to somebody else. A failure does not: it is told to the caller, who resumes.
-            let_go(runner, leaves=not isinstance(error, Exception))
+        try:
+            with suppress(Exception):
+                # Ctrl-C and a cancelled task leave the run to somebody else. A failure does not: it is told to the caller, who resumes.
+                let_go(runner, leaves=not isinstance(error, Exception))
+        finally:
+            runner.ledger.drop()  # as in `held`
         raise
 
 
@@ -73,8 +76,11 @@ async def aclaim(runner: Runner) -> bool:
     except Held:
         return False
     except BaseException as error:
-        with suppress(Exception):
-            await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+        try:
+            with suppress(Exception):
+                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+        finally:
+            runner.ledger.drop()
         raise
 
 
@@ -243,8 +249,12 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
             runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
-            with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
-                let_go(runner, leaves=not isinstance(error, Exception))
+            try:
+                with suppress(Exception):  # the error that brought us here matters more
+                    let_go(runner, leaves=not isinstance(error, Exception))
+            finally:
+                # However far that came, as the store may be away, or another Ctrl-C may have come: the lease is renewed no more.
+                runner.ledger.drop()
             # After the run was let go: the checkpoint in the error is the one that the last write left, so that
             # `resume(error.checkpoint)` is what it says.
             tell(runner, error)
@@ -275,8 +285,11 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
                 # that the run is found as one whose worker died.
                 runner.ledger.drop()
                 raise
-            with suppress(Exception):
-                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+            try:
+                with suppress(Exception):
+                    await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+            finally:
+                runner.ledger.drop()
             await in_store(runner.ledger.store, tell, runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
