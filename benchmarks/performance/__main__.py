@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             ours = next((each for each in workers if each.environment.name == "phronomy"), None)
             if ours is not None and (options.curves or not options.rows):
                 for curve in CURVES:
-                    figures = grown(curve, ours, 2 if options.quick else 5, waiting)
+                    figures = grown(curve, ours, 5, waiting)
                     print(f"{curve.title}: " + ", ".join(f"{size:,}: {ms:.2f} ms" for size, ms in figures.items()))
                     report["curves"][curve.key] = figures
         finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -28,6 +28,7 @@ from phronomy.records.calls import (
     CallFailed,
     CallSettled,
     CallStarted,
+    CallStatus,
     CallUnknown,
     CallWaits,
     Decided,
@@ -41,6 +42,7 @@ from phronomy.records.calls import (
     path_inside,
 )
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision
 from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
@@ -97,6 +99,7 @@ class Runner:
 
     untouched: tuple[Outcome, ...] = ()
     """Intents that are stored, or about to be, of calls that were not entered: whoever leaves takes them back."""
+    _known_statuses: tuple[tuple[Call, ...], Set[CallStatus]] = (), frozenset()
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Runner:
         # Refusals bind the whole run, those from before a crash too. They are in the decisions of each chain, and read from there:
         # nothing else would survive a process.
         for each in (state, *(self.shared.nested.values() if self.root else ())):
-            self._note_refusals(each)
+            self._note_refusals(each, each.decisions)
 
     def _look(self) -> None:
         """Take note of who has the conversation, and of what that changes."""
@@ -259,12 +262,20 @@ class Runner:
     @property
     def in_flight(self) -> bool:
         """Whether a call of this chain is running now."""
-        return "started" in {call.status for call in self.state.calls}
+        return "started" in self._statuses
 
     @property
     def is_broken(self) -> bool:
         """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
-        return bool({call.status for call in self.state.calls} & {"started", "failed"})
+        return bool(self._statuses & {"started", "failed"})
+
+    @property
+    def _statuses(self) -> Set[CallStatus]:
+        """How the calls stand. This is asked for after every result, and there may be hundreds of calls."""
+        calls, known = self._known_statuses
+        if calls is not self.state.calls:
+            calls, known = self._known_statuses = self.state.calls, {call.status for call in self.state.calls}
+        return known
 
     @property
     def may_end(self) -> bool:
@@ -301,7 +312,8 @@ class Runner:
             if told and isinstance(outcome, Decided) and outcome.decision.grant is not None:
                 self.audit += [trail_row(each) for each in votes_by_grant(before, outcome.decision)]
             self.audit += told
-            self._note_refusals(self.state)
+            if isinstance(outcome, Decided):
+                self._note_refusals(self.state, [outcome.decision])
         elif isinstance(outcome, Voted):
             self.audit += self.ledger.audited_vote(before, outcome)
         elif isinstance(outcome, Judged):
@@ -316,7 +328,7 @@ class Runner:
         if (
             not isinstance(outcome, (CallStarted, CallSettled, CallFailed))
             or (turn_open and not self.state.calls)
-            or "failed" in [call.status for call in self.state.calls]
+            or "failed" in self._statuses
         ):
             self.dirty = True
         flow = self.home.flow
@@ -326,9 +338,9 @@ class Runner:
             # the second.
             self.shared.wanted.dismiss(self.path_in(id), why)
 
-    def _note_refusals(self, state: Checkpoint) -> None:
-        """Take note of what a human refused for good: no agent of the run may do it."""
-        for decision in state.decisions:
+    def _note_refusals(self, state: Checkpoint, decisions: Iterable[Decision]) -> None:
+        """Take note of what a human refused for good by these decisions: no agent of the run may do it."""
+        for decision in decisions:
             if decision.kind == "reject" and decision.then == "block" and not decision.to_check:
                 self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:

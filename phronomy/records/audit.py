@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from phronomy.records.calls import Decided, Ending, Judged, Voted
+from phronomy.records.calls import Decided, Ending, Judged, Voted, place_of
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import waits_under
 from phronomy.records.decisions import AuditKind, Decision, DecisionKind, PendingApproval, Why
@@ -123,9 +123,10 @@ def refusals(state: "Checkpoint", outcome: Judged) -> list[AuditRecord]:
     """What the trail says of people who had decided with the store alone, and who, as a worker found, may not."""
     found: list[AuditRecord] = []
     for judgement in outcome.judgements:
-        call = next((each for each in state.calls if each.id == judgement.id and each.status == "answered"), None)
-        given = decision_on(state, call.pending_id) if call is not None else None
-        if call is None or given is None or not given.to_check:
+        place = place_of(state.calls, judgement.id)
+        call = state.calls[place] if place is not None else None
+        given = decision_on(state, call.pending_id) if call is not None and call.status == "answered" else None
+        if given is None or not given.to_check:
             continue
         found.append(_record(given, None, _about(state, given.pending_id)).evolve(checked=True, refused=True))
     return found

@@ -138,9 +138,8 @@ def decision_on(state: Checkpoint, pending_id: str | None) -> Decision | None:
     return None
 
 
-def with_decision(state: Checkpoint, decision: Decision) -> Checkpoint:
-    """The state with a decision among those taken. One that was taken before, and is now checked, takes the place of itself."""
-    taken = decision_on(state, decision.pending_id)
+def with_decision(state: Checkpoint, decision: Decision, taken: Decision | None) -> Checkpoint:
+    """The state with a decision among those taken, in place of the one that was `taken` under its pending id, if there is one."""
     others = state.decisions if taken is None else [each for each in state.decisions if each is not taken]
     return state.evolve(decisions=(*others, decision))
 

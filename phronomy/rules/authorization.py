@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from phronomy.errors import NotAuthorized
 from phronomy.foundation.json_text import plain_object
-from phronomy.records.calls import Call
+from phronomy.records.calls import Call, place_of
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import ToolIdentity, call_digest
 from phronomy.records.record import digest_of, known_digest
@@ -49,7 +49,8 @@ def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
     """Why the gate does not let the call run; None if it does."""
     # The very object, not an equal one: whoever builds a call of their own, with whatever approval in it, has not got it from the
     # record.
-    if id(call) not in map(id, state.calls) or call.status not in ("ready", "started"):
+    place = place_of(state.calls, call.id)
+    if place is None or state.calls[place] is not call or call.status not in ("ready", "started"):
         return f"it is {call.status}, or not a call of this run"
     # Both sides are asked: a tool may have become external since the call was judged, or have been so then and be none now.
     recorded = call.tool

@@ -389,7 +389,7 @@ def _voted(state: Checkpoint, outcome: Voted) -> Checkpoint:
     voted = with_vote(call, outcome)
     if outcome.request is not None:
         # The old request is over, and the record says by whom. The new one begins with the votes that are for what it asks.
-        state = with_decision(state, decision)
+        state = with_decision(state, decision, decision_on(state, decision.pending_id))
         same = outcome.request.digest == call.digest
         votes = decision.votes if same else decision.votes[-1:]
         voted = _asked_for(voted, outcome.request).evolve(votes=votes, reminded=call.reminded if same else 0)
@@ -402,7 +402,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     given = decision_on(state, decision.pending_id)
     if given is not None and (not decision.judged or decision.kind != given.kind):  # a decision counts once (law 3)
         raise IllegalOutcome(f"call {call.status}", "Decided", "it is decided already, and that is to be checked")
-    state = with_decision(state, decision)
+    state = with_decision(state, decision, given)
     if decision.event_id is not None and state.events:  # it may be one that was kept until now
         state = state.evolve(events=tuple([each for each in state.events if each.id != decision.event_id]))
     question = call.question(decision.pending_id, state.path)
