@@ -140,7 +140,7 @@ class GroupCommit:
         self._start()
         self._tell(loop)
         with self._lock:
-            if not self._serving and not self._asked:
+            if not (self._serving or self._asked or self._untold.get(loop)):
                 self._looking.discard(loop)
                 again.cancel()
 
