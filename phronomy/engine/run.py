@@ -100,6 +100,7 @@ class Runner:
     untouched: tuple[Outcome, ...] = ()
     """Intents that are stored, or about to be, of calls that were not entered: whoever leaves takes them back."""
     _known_statuses: tuple[tuple[Call, ...], Set[CallStatus]] = (), frozenset()
+    """The calls that were looked at last, and how they stood."""
 
     def __init__(
         self,

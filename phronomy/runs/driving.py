@@ -59,12 +59,7 @@ def claim(runner: Runner) -> bool:
     except Held:
         return False
     except BaseException as error:
-        try:
-            with suppress(Exception):
-                # Ctrl-C and a cancelled task leave the run to somebody else. A failure does not: it is told to the caller, who resumes.
-                let_go(runner, leaves=not isinstance(error, Exception))
-        finally:
-            runner.ledger.drop()  # as in `held`
+        leave(runner, error)
         raise
 
 
@@ -76,11 +71,7 @@ async def aclaim(runner: Runner) -> bool:
     except Held:
         return False
     except BaseException as error:
-        try:
-            with suppress(Exception):
-                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
-        finally:
-            runner.ledger.drop()
+        await aleave(runner, error)
         raise
 
 
@@ -249,12 +240,7 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
             runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
-            try:
-                with suppress(Exception):  # the error that brought us here matters more
-                    let_go(runner, leaves=not isinstance(error, Exception))
-            finally:
-                # However far that came, as the store may be away, or another Ctrl-C may have come: the lease is renewed no more.
-                runner.ledger.drop()
+            leave(runner, error)
             # After the run was let go: the checkpoint in the error is the one that the last write left, so that
             # `resume(error.checkpoint)` is what it says.
             tell(runner, error)
@@ -285,11 +271,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
                 # that the run is found as one whose worker died.
                 runner.ledger.drop()
                 raise
-            try:
-                with suppress(Exception):
-                    await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
-            finally:
-                runner.ledger.drop()
+            await aleave(runner, error)
             await in_store(runner.ledger.store, tell, runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
@@ -363,6 +345,26 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
         if watch is not None and watch.failure is not None and runner.streams:
             yield watch.failure
         raise
+
+
+def leave(runner: Runner, error: BaseException) -> None:
+    """Let go of the run for this error, which matters more than what comes of that."""
+    try:
+        with suppress(Exception):
+            # Ctrl-C and a cancelled task leave the run to somebody else. A failure does not: it is told to the caller, who resumes.
+            let_go(runner, leaves=not isinstance(error, Exception))
+    finally:
+        # However far that came, as the store may be away, or another Ctrl-C may have come: the lease is renewed no more.
+        runner.ledger.drop()
+
+
+async def aleave(runner: Runner, error: BaseException) -> None:
+    """As `leave`."""
+    try:
+        with suppress(Exception):
+            await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+    finally:
+        runner.ledger.drop()
 
 
 def let_go(runner: Runner, *, leaves: bool = False) -> None:
