@@ -6,14 +6,13 @@ import _thread
 import gc
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
-from drivers import DRIVERS, PATIENCE, Driver
+from drivers import DRIVERS, PATIENCE, Driver, until
 
 from phronomy import Agent, MemoryStore, parallel, tool
 from phronomy.engine.run import Runner
@@ -48,14 +47,17 @@ def ended(thread: threading.Thread | None) -> bool:
     return not thread.is_alive()
 
 
-def cut_off_everywhere(act: Callable[[], object]) -> Iterator[None]:
-    """Interrupt `act` as its first Python function begins, as the next one begins or ends, and so on up to its end."""
+def cut_off_everywhere(act: Callable[[], object], *, file: str = "") -> Iterator[None]:
+    """Interrupt `act` as its first Python function begins, as the next one begins or ends, and so on up to its end.
+
+    With a file, functions of that one alone count.
+    """
     for last in range(10_000):
         left, before = last, sys.getprofile()
 
-        def look(_frame: FrameType, event: str, _arg: object) -> None:
+        def look(frame: FrameType, event: str, _arg: object) -> None:
             nonlocal left
-            left -= event in ("call", "return")
+            left -= event in ("call", "return") and frame.f_code.co_filename.endswith(file)
             if left < 0:
                 raise KeyboardInterrupt
 
@@ -282,9 +284,6 @@ def test_a_second_interrupt_while_a_run_is_given_up_leaves_nothing_that_renews_i
     store.keeper.poke()
     assert store.branches() == [branch] and branch.owner is not None, "it is renewed no more"
     answered.set()
-    until = time.monotonic() + PATIENCE
-    while len(inside) < 2 or any(each.name == "phronomy-call" for each in inside):
-        assert time.monotonic() < until, "what was to work for it works on"
-        time.sleep(0.001)
+    until(lambda: len(inside) == 2 and all(each.name == "phronomy-idle" for each in inside))
     now[0] += 30.0
     assert (pair.recover(branch.id).status, len(asked)) == ("completed", 4)

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from phronomy.concurrency.workers import spawn, whole
 from phronomy.foundation.lazy_modules import asyncio
@@ -79,9 +79,8 @@ class GroupCommit:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._asked: deque[_Asked] = deque()
-        # What came of writes, until the tasks of the loop that asked for them are told.
+        # What came of writes, until the tasks of the loop that asked for them are told. A loop is in it as long as it looks.
         self._untold: WeakKeyDictionary[asyncio.AbstractEventLoop, deque[tuple[_Asked, Outcome]]] = WeakKeyDictionary()
-        self._looking: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self._serving = False
         self._server = 0
         self._stuck: float | None = None
@@ -120,8 +119,8 @@ class GroupCommit:
             self._begin()
         with self._lock:
             self._asked.append(asked)
-            if asked.loop is not None and asked.loop not in self._looking:
-                self._looking.add(asked.loop)
+            if asked.loop is not None and asked.loop not in self._untold:
+                self._untold[asked.loop] = deque()
                 asked.loop.call_later(_LOOKS, self._look, asked.loop)
             if self._serving:
                 return
@@ -141,7 +140,7 @@ class GroupCommit:
         self._tell(loop)
         with self._lock:
             if not (self._serving or self._asked or self._untold.get(loop)):
-                self._looking.discard(loop)
+                self._untold.pop(loop, None)
                 again.cancel()
 
     def _start(self) -> None:
@@ -197,10 +196,9 @@ class GroupCommit:
         for asked, outcome in told:
             if asked.loop is None:
                 _tell(asked, outcome)
-                continue
-            with self._lock:
-                self._untold.setdefault(asked.loop, deque()).append((asked, outcome))
-            loops.add(asked.loop)
+            else:
+                self._untold[asked.loop].append((asked, outcome))
+                loops.add(asked.loop)
         for loop in loops:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(self._tell, loop)
