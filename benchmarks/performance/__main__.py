@@ -34,6 +34,9 @@ from rows import CURVES, Curve, rows
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PEERS: Final = ("langgraph", "openai-agents", "pydantic-ai")
+GROWN: Final = 5
+"""Rounds of each size, as something grows: more than one, also in a quick run, since the least of them counts."""
+
 VERSIONS: Final = """
 import importlib.metadata as m, json, sys
 print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))
@@ -102,11 +105,11 @@ def comparable(side: str, base: str) -> bool:
     )
 
 
-def grown(curve: Curve, worker: Worker, rounds: int, most: int) -> dict[int, float]:
+def grown(curve: Curve, worker: Worker, most: int) -> dict[int, float]:
     """The milliseconds of CPU at each size: the least of the rounds, which is the least disturbed."""
     figures: dict[int, float] = {}
     sizes = [size for size in curve.sizes if size <= most]
-    for number in range(rounds + 1):
+    for number in range(GROWN + 1):
         for size in sizes:
             extra = {"kind": "script"} if curve.method == "calls" else {}
             reading = worker.ask(curve.method, {curve.argument: size, **extra})
@@ -146,7 +149,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             ours = next((each for each in workers if each.environment.name == "phronomy"), None)
             if ours is not None and (options.curves or not options.rows):
                 for curve in CURVES:
-                    figures = grown(curve, ours, 5, waiting)
+                    figures = grown(curve, ours, waiting)
                     print(f"{curve.title}: " + ", ".join(f"{size:,}: {ms:.2f} ms" for size, ms in figures.items()))
                     report["curves"][curve.key] = figures
         finally:
