@@ -45,6 +45,8 @@ class Connection:
             "client": ("127.0.0.1", 1),
             "server": ("inbox.example", 443),
         }
+        self.reads = asyncio.Event()  # what is sent waits for it
+        self.reads.set()
         self.status = 0
         self.headers: dict[str, str] = {}
         self.text = ""
@@ -67,6 +69,7 @@ class Connection:
         else:
             self.text += message.get("body", b"").decode()
         self._news.set()
+        await self.reads.wait()
 
     async def until(self, holds: Callable[[Connection], bool]) -> Connection:
         """Wait until something holds of what was sent."""
@@ -317,6 +320,32 @@ def test_somebody_who_reads_slowly_is_told_to_look_at_everything(monkeypatch: py
         return kinds(stream)
 
     assert run(scene()) == ["reset", "asked"]
+
+
+@pytest.mark.parametrize("query", ["", "after=nonsense"], ids=["says where it is", "resets"])
+def test_what_happens_while_the_beginning_is_read_slowly_is_told(query: str) -> None:
+    store = MemoryStore()
+
+    async def scene() -> list[str]:
+        inbox = streaming(store)
+        keeper = await begun(inbox)
+        slow = Connection(inbox, query=query)
+        slow.reads.clear()
+        await slow.until(lambda one: one.status == 200)
+        async with asyncio.timeout(20):
+            while "id: " not in slow.text:  # one piece after the other is let through
+                slow.reads.set()
+                slow.reads.clear()
+                await asyncio.sleep(0)
+        asked(store, 1)
+        await keeper.until(lambda one: kinds(one) == ["asked"])
+        slow.reads.set()
+        await slow.until(lambda one: "asked" in kinds(one))
+        for one in (keeper, slow):
+            await one.close()
+        return kinds(slow)
+
+    assert run(scene()) == (["reset", "asked"] if query else ["asked"])
 
 
 def test_the_end_of_a_long_trail_is_found_by_halving() -> None:

@@ -178,9 +178,14 @@ def test_eight_tabs(desk: Desk, rita: Visitor, asked: Any) -> None:
     rita.new_tab("/").get_by_text("Nothing waits").first.wait_for()
 
 
-HEARS = """() => {
-    const others = new BroadcastChannel(`phronomy ${document.documentElement.dataset.events}`);
+HEARS = """async () => {
+    const address = document.documentElement.dataset.events;
+    const others = new BroadcastChannel(`phronomy ${address}`);
     window.heard = new Promise((done) => { others.onmessage = (event) => done(event.data); });
+    // The server first says where it is. It has said so to the page by then, whose stream was there before this one.
+    const own = (await fetch(address)).body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = ""; !text.includes("id: "); text += (await own.read()).value);
+    await own.cancel();
 }"""  # the page passes on to other tabs what it is told
 
 

@@ -358,11 +358,11 @@ async def _stream(visit: Visit, position: str | None) -> AsyncIterator[str]:
 async def _texts(visit: Visit, watching: Watching, watcher: Watcher, position: str | None) -> AsyncIterator[str]:
     clock, pace = asyncio.get_running_loop().time, watching.pace
     found = watcher.place_of(position) if position is not None else []
+    index = watcher.index  # before anything is sent, which takes as long as the reader does
     if found is None:
         yield _reset(watcher)
     elif position is None:
         yield f"id: {watcher.position}\n\n"  # so that whoever is cut off at once knows where they were
-    index = watcher.index
     commented = identified = clock()
     while not watching.closed:
         for each in found or ():
@@ -382,8 +382,8 @@ async def _texts(visit: Visit, watching: Watching, watcher: Watcher, position: s
             commented = clock()
         found = watcher.after(index)
         if found is None:  # somebody who reads slowly has lost some
-            yield _reset(watcher)
             index = watcher.index
+            yield _reset(watcher)
 
 
 def _reset(watcher: Watcher) -> str:
