@@ -359,6 +359,9 @@ def test_an_error_for_an_entry_says_where_in_the_log_it_is_and_quotes_nothing(bo
     begun = [entry for entry in entries if entry.checkpoint_id is None]
     with pytest.raises(CheckpointError, match=r"^the log holds no checkpoint \(branch run0\)$"):
         replay(begun)
+    for read_log in (replay, last_of):  # nothing in an empty log says whose it is
+        with pytest.raises(CheckpointError, match=r"^the log holds no checkpoint \(branch run0\)$"):
+            read_log([], branch_id="run0")
 
 
 def test_whoever_reads_a_damaged_log_is_told_the_place(tmp_path: Path) -> None:

@@ -527,6 +527,9 @@ def test_a_damaged_file_gives_answers_or_store_errors_and_nothing_else(tmp_path:
 def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store)
+        begin(store, "b2", entries=(), head=None)
+        with pytest.raises(CheckpointError, match=r"^the log holds no checkpoint \(branch b2\)$"):
+            store.head("b2")
         with pytest.raises(StoreError, match="a row in it is not of this schema"):
             store._made(records.lineage_of, store._read("SELECT 1 UNION ALL SELECT 'x'", ()))
         store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")

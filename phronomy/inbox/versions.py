@@ -88,7 +88,8 @@ def read_versions(store: Store, id: str, *, before: int | None = None) -> Versio
     """
     lineage = store.lineage(branch_id=_checked(id))
     branch = lineage.branch
-    every = [each for each in replay(lineage.entries, kept_by(store)) if each.run_id == branch.run_id]
+    found = replay(lineage.entries, kept_by(store), branch_id=branch.id)
+    every = [each for each in found if each.run_id == branch.run_id]
     end = len(every) if before is None else min(max(before, 0), len(every))
     begin = max(0, end - SHOWN)
     branches = store.branches(run_id=branch.run_id)
@@ -147,7 +148,7 @@ def _forks(
         if each.seq <= budget and len(left) + len(beside) < FORKS:
             budget -= each.seq
             found = store.lineage(branch_id=each.id)
-            own = [one for one in replay(found.entries, kept_by(store)) if one.branch_id == each.id]
+            own = [one for one in replay(found.entries, kept_by(store), branch_id=each.id) if one.branch_id == each.id]
             if len(own) <= WHOLE:
                 before = shown[at]
                 for one in own:

@@ -302,7 +302,7 @@ class Store(Batches, Granting, Triggering, ABC):
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch, and its last checkpoint with its journal. Raises `CheckpointNotFound`."""
         lineage = self.lineage(branch_id=text("branch_id", branch_id))
-        return lineage.branch, last_of(lineage.entries, kept_by(self))
+        return lineage.branch, last_of(lineage.entries, kept_by(self), branch_id=lineage.branch.id)
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the first to this one, oldest first. Raises `CheckpointNotFound`.

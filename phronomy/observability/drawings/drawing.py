@@ -109,7 +109,7 @@ def _tree(store: Store, run_id: str) -> Picture:
     heads: dict[str | None, Branch] = {}
     for branch in store.branches(run_id=run_id):
         heads[branch.head] = branch
-        for checkpoint in replay(store.lineage(branch_id=branch.id).entries, kept_by(store)):
+        for checkpoint in replay(store.lineage(branch_id=branch.id).entries, kept_by(store), branch_id=branch.id):
             if checkpoint.run_id == run_id:  # what a thread's run goes on from is not of it
                 known.setdefault(checkpoint.id, checkpoint)
     if not known:

@@ -340,7 +340,7 @@ def last_in(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, 
     """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
     # Asked of the log itself and not of an index: an index that says otherwise than the log is damage, and is named as
     # such.
-    checkpoint = last_of(lineage.entries, kept)
+    checkpoint = last_of(lineage.entries, kept, branch_id=lineage.branch.id)
     if checkpoint.id == checkpoint_id:
         return lineage.branch, checkpoint
     raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
@@ -348,7 +348,7 @@ def last_in(lineage: Lineage, kept: Texts, checkpoint_id: str) -> tuple[Branch, 
 
 def led_through(lineage: Lineage, kept: Texts, checkpoint_id: str) -> list[Checkpoint]:
     """The checkpoints of a lineage up to this one, oldest first."""
-    found = replay(_shown(lineage, checkpoint_id), kept)
+    found = replay(_shown(lineage, checkpoint_id), kept, branch_id=lineage.branch.id)
     # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read anyway.
     ids = [checkpoint.id for checkpoint in found]
     return found[: ids.index(checkpoint_id) + 1]
@@ -382,7 +382,7 @@ async def awhole(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
 async def ahead(store: Store, branch_id: str) -> tuple[Branch, Checkpoint]:
     """As `Store.head`."""
     lineage, kept = await alineage(store, branch_id=text("branch_id", branch_id))
-    return lineage.branch, last_of(lineage.entries, kept)
+    return lineage.branch, last_of(lineage.entries, kept, branch_id=lineage.branch.id)
 
 
 async def ahistory(store: Store, checkpoint_id: str) -> list[Checkpoint]:

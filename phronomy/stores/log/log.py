@@ -185,10 +185,10 @@ def rows_of(
     return (item for _, item in items_of(entries, kept, journals) if isinstance(item, Checkpoint))
 
 
-def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpoint]:
+def replay(entries: Sequence[Entry], kept: Texts = nothing_kept, *, branch_id: str | None = None) -> list[Checkpoint]:
     """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
 
-    Raises `CheckpointError` for a log that cannot be read.
+    Raises `CheckpointError` for a log that cannot be read. `branch_id` is what it names for a log that is empty.
     """
     journals: dict[str, list[Outcome]] = {}
     found: list[Checkpoint] = []
@@ -203,7 +203,8 @@ def replay(entries: Sequence[Entry], kept: Texts = nothing_kept) -> list[Checkpo
     # A log without a root row is what is left of a store whose rows were deleted by hand. Said as such, rather than as
     # an index error.
     if not found:
-        where = f" (branch {quoted_id(entries[0].branch_id)})" if entries else ""
+        branch_id = entries[0].branch_id if entries else branch_id
+        where = "" if branch_id is None else f" (branch {quoted_id(branch_id)})"
         raise CheckpointError(f"the log holds no checkpoint{where}")
     last = found[-1]
     # A nested run is live as long as the call that it runs in has no result. One that has ended is kept as well until
@@ -227,7 +228,7 @@ def up_to(checkpoint_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
     return entries[: place + 1]
 
 
-def last_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Checkpoint:
+def last_of(entries: Sequence[Entry], kept: Texts = nothing_kept, *, branch_id: str | None = None) -> Checkpoint:
     """The last root checkpoint of a log, with its journal and the live runs nested in it: the last of `replay`, for far less.
 
     Values that a later row replaced are not read, so damage in them is not seen. Raises `CheckpointError` for what cannot be read.
@@ -239,7 +240,7 @@ def last_of(entries: Sequence[Entry], kept: Texts = nothing_kept) -> Checkpoint:
         # and drawings need them all, and since it knows which row is damaged.
         return _put_together(entries, kept)
     except (ValueError, CheckpointError):  # reading one after another says what is wrong, and where
-        return replay(entries, kept)[-1]
+        return replay(entries, kept, branch_id=branch_id)[-1]
 
 
 class _Line:
