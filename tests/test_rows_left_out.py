@@ -95,7 +95,8 @@ def test_a_call_that_nobody_decides_is_stored_once() -> None:
     assert {"id", "call_id", "args", "digest"} <= pays.keys()
     assert [row.get("step") for row in rows] == [None] * 5
     journal = [json.loads(entry.body) for entry in entries if entry.checkpoint_id is None]
-    assert [sorted(each) for each in journal[:3]] == [
+    # How long it took is left out where that is less than a millisecond, as it is on a machine that is not busy.
+    assert [sorted(each.keys() - {"elapsed"}) for each in journal[:3]] == [
         ["id", "key", "type"],
         ["call_id", "id", "result", "type"],
         ["at", "id", "key", "type"],  # it began after the other had ended
