@@ -302,7 +302,7 @@ class RunBusy(PhronomyError):
 
 
 class LeaseLost(PhronomyError):
-    """Another worker has taken over the claim on the run. The last work of this worker was not recorded."""
+    """Another worker has the run, or the process that this one was forked from. The last work here was not recorded."""
 
     def __init__(self, message: str, *, run_id: str, branch_id: str) -> None:
         super().__init__(message)

@@ -16,7 +16,7 @@ from collections.abc import (
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
 from phronomy.foundation.lazy_modules import asyncio
@@ -196,10 +196,31 @@ def spawn(
 
 
 def _done(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    process, outcome = os.getpid(), _outcome(work)
+    if os.getpid() != process:
+        _end_child(outcome[1])
+    return outcome
+
+
+def _outcome(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
     try:
         return work(), None
     except BaseException as error:
         return None, error
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    """End a process that the work has forked. It has this thread alone: those that wait for what comes of the work are its parent's."""
+    status = 0
+    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
+        status = error.code or 0
+    elif error is not None:
+        status = 1
+        sys.excepthook(type(error), error, error.__traceback__)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it is closed, or there is none
+            stream.flush()
+    os._exit(status)
 
 
 _LINGERS: Final = 10.0

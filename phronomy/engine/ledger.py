@@ -95,6 +95,7 @@ class Ledger:
             self.left_here(outcome)
         self._sent: set[str] = set()  # digests of the texts that were kept with the run's rows by this worker
         self._gone = False
+        self._pid = os.getpid()
         # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's. The second is there
         # for the worker whose machine was asleep or whose process was frozen while other machines went on.
         self._holds_until = 0.0
@@ -130,12 +131,8 @@ class Ledger:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one; `naming` is what they name."""
         # A thread that was left behind by a timeout may come back hours later. It must not take the claim again that its run has
         # been without since.
-        if self._gone:
-            raise LeaseLost(
-                f"this worker no longer holds run {self.branch.run_id}, so what it did since is not recorded",
-                run_id=self.branch.run_id,
-                branch_id=self.branch.id,
-            )
+        if self._is_gone:
+            raise self._lost("this worker no longer holds run {}, so what it did since is not recorded")
         opened: list[PendingRow] = []
         naming = naming or self.naming()
         closed: set[str] = set()
@@ -293,16 +290,14 @@ class Ledger:
 
     def _not_there(self, error: CheckpointNotFound) -> NoReturn:
         """Raise what it means that the run is gone. One that is held is not deleted: the claim was lost first, and nobody said so."""
-        if self.claim is None and not self._gone:
+        if self.claim is None and not self._is_gone:
             raise error
         # The keeper, in its thread, may have heard of it a moment before and dropped the claim: it was held all the same.
         self.drop()
-        raise LeaseLost(
-            f"run {self.branch.run_id} was taken over by another worker, and is deleted by now, so what this one did since"
-            " is not recorded",
-            run_id=self.branch.run_id,
-            branch_id=self.branch.id,
-        ) from None
+        told = (
+            "run {} was taken over by another worker, and is deleted by now, so what this one did since is not recorded"
+        )
+        raise self._lost(told) from None
 
     # Hearing
 
@@ -388,7 +383,7 @@ class Ledger:
                 self._renewed(await in_store(self.store, self.store.renew, claim), asked)
 
     def _claimed(self) -> Claim:
-        if self.claim is None:
+        if self.claim is None or self._is_gone:
             raise self._not_held()
         return self.claim
 
@@ -404,7 +399,7 @@ class Ledger:
         # Two clocks, since each misses something. The clock of the machine may be set back. The one that nobody sets knows nothing
         # of what others saw as the time when they took the run.
         margin = self.store.lease * MARGIN
-        if self._gone or uptime() + margin >= self._holds_until:
+        if self._is_gone or uptime() + margin >= self._holds_until:
             return True
         return self.store.clock() + margin >= self._lease_until
 
@@ -413,14 +408,27 @@ class Ledger:
         self._lease_until = branch.lease_until
 
     def _not_held(self) -> LeaseLost:
-        return LeaseLost(
-            f"run {self.branch.run_id} was taken over by another worker, so this one enters no tool of it any more:"
-            " load the run to see how far it is",
-            run_id=self.branch.run_id,
-            branch_id=self.branch.id,
+        return self._lost(
+            "run {} was taken over by another worker, so this one enters no tool of it any more: load the run to see how far it is"
         )
 
+    def _lost(self, told: str) -> LeaseLost:
+        if self._pid != os.getpid():
+            told = (
+                "this process was forked from the one that drives run {}, so nothing that it does here is recorded: a child"
+                " that a tool forks ends by os._exit, or is made by `subprocess` or `multiprocessing`"
+            )
+        run_id = self.branch.run_id
+        return LeaseLost(told.format(run_id), run_id=run_id, branch_id=self.branch.id)
+
     # Letting go
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether this worker may do nothing for the run any more."""
+        # A child that a tool forks has a copy of all this, and what ends it (`sys.exit`, an error) may come up to here. The run is
+        # its parent's, which is still in the tool: the child writes nothing, enters nothing, and gives nothing up.
+        return self._gone or self._pid != os.getpid()
 
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
@@ -437,14 +445,14 @@ class Ledger:
         """
         # A claim that was lost is not released: the one in the store is of another worker now, and the fence keeps us from it, but
         # there is nothing to ask for.
-        if not self._gone:
+        if not self._is_gone:
             claim = self.claim
             self.drop()
             release(self.store, self.branch.id, self.owner, claim, status)
 
     async def aabandon(self, status: BranchStatus) -> None:
         """As `abandon`."""
-        if not self._gone:
+        if not self._is_gone:
             claim = self.claim
             self.drop()
             await whole(arelease(self.store, self.branch.id, self.owner, claim, status))
