@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -139,10 +140,10 @@ for sent in ("SIGINT", "SIGTERM"):
 """
 
 
-def printed(program: str) -> list[str]:
+def printed(program: str, *args: str) -> list[str]:
     """The lines that a program prints, which must end in time. It hears Ctrl-C, whatever this process does."""
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", program, *args], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as run:
         try:
             return run.communicate(timeout=60)[0].splitlines()
@@ -192,3 +193,42 @@ print(agent.resume(waits.id, approved=True).output)
 """
     done = subprocess.run([sys.executable, "-c", told], check=False, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("False True\nIt is paid.\n", "")
+
+
+AT_THE_END = """
+import sys
+from phronomy import Agent, MemoryStore, SQLiteStore
+from phronomy.errors import ModelError
+from phronomy.testing import ScriptedModel
+
+scripted = ScriptedModel.by_turn(["Done."])
+
+class Own:
+    name = "own"
+
+    def complete(self, request):
+        return scripted.complete(request)
+
+    async def acomplete(self, request):
+        return self.complete(request)
+
+class Late:
+    def __del__(self):
+        try:
+            print(agent.invoke("Again.").output)
+        except ModelError as error:
+            print(error.__cause__)
+
+agent = Agent(model=MODEL, store=STORE)
+print(agent.invoke("Hello.").output)
+late = Late()
+"""
+
+
+@pytest.mark.parametrize("store", ["MemoryStore()", "SQLiteStore(sys.argv[1])"])
+def test_a_run_that_a_finalizer_makes_while_python_ends_waits_for_no_thread(store: str, tmp_path: Path) -> None:
+    """A model of one's own is asked in a thread. No thread runs any more by then, and the run says so."""
+    program, file = AT_THE_END.replace("STORE", store), str(tmp_path / "runs.db")
+    assert printed(program.replace("MODEL", "scripted"), file) == ["Done.", "Done."]
+    told = ["Done.", "Python is ending, so no thread can do anything more"]
+    assert printed(program.replace("MODEL", "Own()"), file) == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import importlib
 import json
@@ -9,6 +10,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from drivers import Driver
 from hypothesis import given
 from hypothesis import strategies as st
@@ -312,3 +314,36 @@ def test_nothing_of_a_secret_stays_and_hiding_it_again_changes_nothing(
     assert all(letter in kept for letter in "".join(shown)), (
         "what stays was in the text, in this order, and in no secret"
     )
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0], ids=["no timeout", "a timeout"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_what_a_tool_returns_is_in_no_repr_of_a_task(is_async: bool, timeout: float | None) -> None:
+    """asyncio writes the reprs of tasks to logs, with what they wait for and what that holds."""
+    if is_async:
+
+        @tool(timeout=timeout, redact=["iban"])
+        async def pay(iban: str) -> str:
+            """Pay."""
+            await asyncio.sleep(0)
+            return f"paid to {iban}"
+    else:
+
+        @tool(timeout=timeout, redact=["iban"])
+        def pay(iban: str) -> str:
+            """Pay."""
+            return f"paid to {iban}"
+
+    async def main() -> set[str]:
+        agent = Agent(model=ScriptedModel.by_turn([call("pay", {"iban": SECRET}), "Done."]), tools=[pay])
+        run = asyncio.ensure_future(agent.ainvoke("Pay."))
+        seen: set[str] = set()
+        while not run.done():
+            seen |= {repr(task) for task in asyncio.all_tasks()}
+            await asyncio.sleep(0)
+        assert (await run).messages[-2].text == f"paid to {SECRET}"
+        return seen | {repr(run)}
+
+    seen = asyncio.run(main())
+    assert len(seen) > 1
+    assert not [each for each in seen if SECRET in each]

@@ -361,6 +361,7 @@ ALONE = {
     "in_either",
     "until_gone",
     "whole",
+    "_within",
     "within",
 }
 """Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one."""

@@ -52,16 +52,17 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER
 async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
     """As `in_thread`, without holding up the event loop."""
     loop = asyncio.get_running_loop()
-    box: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+    # What a future or a task holds is in its repr, which asyncio writes to logs. So it holds what gives the result.
+    box: asyncio.Future[Callable[[], T]] = loop.create_future()
 
     def deliver(item: tuple[T | None, BaseException | None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
+            loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(lambda: result_in(item)))
 
     spawn(work, deliver)
     # Where nothing but the result ends the wait, it is awaited as it is: to wait for two things takes ten times as long.
     endless = timeout is None and leave is NEVER
-    return result_in(await (box if endless else within(box, timeout, leave)))
+    return (await box)() if endless else (await _within(box, timeout, leave))()
 
 
 async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
@@ -69,7 +70,15 @@ async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER
 
     A timeout that the work itself raises stays as it is.
     """
-    task = asyncio.ensure_future(work)
+
+    async def hidden() -> Callable[[], T]:
+        value = await work
+        return lambda: value
+
+    return (await _within(asyncio.create_task(hidden()), timeout, leave))()
+
+
+async def _within(task: asyncio.Future[T], timeout: float | None, leave: Leave) -> T:
     loop = asyncio.get_running_loop()
     left: asyncio.Future[None] = loop.create_future()
     try:
@@ -239,6 +248,8 @@ class _Threads:
 
     def do(self, work: Callable[[], T], deliver: Callable[[T], None], *, until_begun: bool = True) -> None:
         """Have the work done, and its result delivered, in a thread that is idle, or in a new one."""
+        if sys.is_finalizing():  # no other thread runs any more, so whoever waits for one waits for ever
+            raise RuntimeError("Python is ending, so no thread can do anything more")
         if self._pid != os.getpid():  # a forked child has none of its parent's threads
             self._idle, self._pid = [], os.getpid()
         try:

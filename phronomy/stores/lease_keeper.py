@@ -9,6 +9,7 @@ write of this one says so.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -55,8 +56,9 @@ class Keeper:
         with self._lock:
             self._ledgers[id(ledger)] = ref(ledger)
             # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as after a crash. One that was cut
-            # off as it was to start, or for which there was no room, never lived.
-            if self._thread is None or not self._thread.is_alive():
+            # off as it was to start, or for which there was no room, never lived. While Python ends no thread starts, and `start`
+            # would wait for it for ever: a run that a finalizer makes then has its first lease.
+            if not sys.is_finalizing() and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="phronomy-lease", daemon=True)
                 self._thread.start()
 
