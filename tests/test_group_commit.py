@@ -26,6 +26,7 @@ from phronomy.stores.sql.store import Native
 T = TypeVar("T")
 
 BRANCHES = ("b1", "b2", "b3", "b4", "b5")
+KEPT = "somebody else keeps the file: try again, or give the store a longer timeout"
 
 
 @pytest.fixture
@@ -204,7 +205,7 @@ def test_a_file_that_somebody_else_keeps_is_waited_for_once_and_each_is_told_by_
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         found = appended(store, *(change(name) for name in BRANCHES))
-        assert [str(each) for each in found] == [f"{path}: database is locked"] * 5
+        assert [str(each) for each in found] == [f"{path}: database is locked: {KEPT}"] * 5
         assert len({id(each) for each in found}) == 5
         other.close()
         assert [branch.seq for branch in appended(store, *(change(name) for name in BRANCHES))] == [2] * 5
@@ -227,7 +228,7 @@ def test_those_behind_others_that_waited_in_vain_have_waited_as_long(
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         found = appended(store, *(change(name) for name in BRANCHES))
-        assert [str(each) for each in found] == [f"{path}: database is locked"] * 5
+        assert [str(each) for each in found] == [f"{path}: database is locked: {KEPT}"] * 5
         assert waits[0] == 0 and min(waits[1:]) >= 0.05
         other.close()
         assert [branch.seq for branch in appended(store, *(change(name) for name in BRANCHES))] == [2] * 5

@@ -554,7 +554,7 @@ def test_a_file_that_others_keep_locked_is_a_store_error_and_nothing_was_written
         begin(store)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match=r"runs\.db: database is locked"):
+        with pytest.raises(StoreError, match=r"runs\.db: database is locked: somebody else keeps the file: try again"):
             store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == []
         other.execute("ROLLBACK")

@@ -516,7 +516,7 @@ class Store(Batches, Granting, Triggering, ABC):
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, in any process, and return its last checkpoint.
 
-        With `stops`, it also returns when the run is suspended or has failed. `timeout` is in seconds (None: no limit).
+        With `stops`, it also returns when the run waits for a human or has failed. `timeout` is in seconds (None: no limit).
         `run_id` is the id of a run, which means its main branch without its forks, or the id of a fork's branch. Raises
         `WaitTimeout` after the timeout, and `CheckpointNotFound` if the run does not exist.
         """

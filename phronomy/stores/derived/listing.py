@@ -532,13 +532,17 @@ def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> 
         branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
         if branch is None:
             raise CheckpointNotFound(f"run {branch_id} was taken away while it was waited for", id=branch_id)
-        if branch.status in ENDED or (stops and branch.status != "running"):
+        # What was decided and is left for a worker does not wait for a human any more.
+        rests = branch.status == "failed" or (branch.status == "suspended" and branch.handed is None)
+        if branch.status in ENDED or (stops and rests):
             return
         # After the look, never before it: with a timeout of 0 a run that has ended is still found.
         left = pause if until is None else until - time.monotonic()
         if left <= 0:
+            left_here = ", and what was decided is left for a worker" if branch.handed is not None else ""
             raise WaitTimeout(
-                f"run {branch_id} is {branch.status} after {timeout:g} seconds; wait again, or look at it with store.head",
+                f"run {branch_id} is {branch.status}{left_here} after {timeout:g} seconds; wait again, or look at it with"
+                " store.head",
                 run_id=branch_id,
                 status=branch.status,
             )

@@ -120,8 +120,9 @@ class GroupCommit:
         with self._lock:
             self._asked.append(asked)
             if asked.loop is not None and asked.loop not in self._untold:
-                self._untold[asked.loop] = deque()
+                # In this order: an interrupt between the two leaves a look too many, and not a loop that never looks.
                 asked.loop.call_later(_LOOKS, self._look, asked.loop)
+                self._untold[asked.loop] = deque()
             if self._serving:
                 return
             if asked.loop is not None:

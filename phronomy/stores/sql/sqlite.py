@@ -45,6 +45,16 @@ seconds, and an interrupt is not heard.
 """
 
 
+_REMEDIES: Final = {
+    sqlite3.SQLITE_BUSY: "somebody else keeps the file: try again, or give the store a longer timeout",
+    sqlite3.SQLITE_CORRUPT: "restore the file from a backup",
+    sqlite3.SQLITE_FULL: "nothing was written: make room, then try again",
+    sqlite3.SQLITE_IOERR: "look after the disk, then try again",
+    sqlite3.SQLITE_READONLY: "nothing was written: the file and its folder must be writable",
+}
+"""What to do, by the primary code of SQLite's error (https://www.sqlite.org/rescode.html)."""
+
+
 class SQLiteStore(SQLStore):
     """A store in the SQLite file at `path`. If the file is missing, it is created, and only its owner can open it.
 
@@ -448,7 +458,8 @@ class _File:
         if isinstance(error, sqlite3.IntegrityError):
             raise StoreError(f"{self.path}: an id is in the store already, nothing was written: {error}") from error
         if isinstance(error, sqlite3.Error):
-            raise StoreError(f"{self.path}: {error}") from error
+            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            raise StoreError(f"{self.path}: {error}{f': {remedy}' if remedy else ''}") from error
         if isinstance(error, UnicodeDecodeError):
             raise StoreError(f"{self.path}: the file is damaged: a text in it is not UTF-8") from None
         if isinstance(error, UnicodeEncodeError):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import PendingApproval
+from phronomy.records.decisions import Approve, PendingApproval
 from phronomy.records.messages import Message
 from phronomy.records.result import Result
 from phronomy.stores.derived.listing import Page, Waiting
@@ -347,7 +347,11 @@ class ListTests(StoreTests):
         assert (late.value.run_id, late.value.status) == (waits.run_id, "suspended")
         assert self.look(driver, waits.run_id, timeout=0, stops=True) == store.load(waits.id)
         fork = self.clerk("x").fork(waits)
-        ended = self.clerk("Paid.").resume(waits, approved=True).checkpoint
+        store.decide(waits.pending[0].id, Approve(), by="rita", digest=waits.pending[0].digest)
+        with refused(WaitTimeout) as decided:  # it waits for a worker, and no longer for a human
+            self.look(driver, waits.run_id, timeout=0, stops=True)
+        assert "left for a worker" in str(decided.value)
+        ended = self.clerk("Paid.").recover(waits.run_id).checkpoint
         assert self.look(driver, waits.run_id, timeout=0) == ended
         with refused(WaitTimeout):
             self.look(driver, fork.branch_id, timeout=0)
