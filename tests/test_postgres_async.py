@@ -552,6 +552,27 @@ def test_a_commit_whose_answer_is_lost_is_done_once(proxy: Proxy, cuts: str, own
     assert states[0] == states[1]
 
 
+@pytest.mark.parametrize("name", ["append", "go on", "take"])
+def test_a_commit_that_is_taken_for_another_with_its_number_is_made_all_the_same(
+    proxy: Proxy, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_async, "BECAME", "SELECT 'committed' WHERE %s <> ''")
+    states = []
+
+    async def main(cut: str | None) -> None:
+        with postgres_schema() as schema, opened(schema, proxy.url()) as store:
+            begin(store, take="me" if name == "go on" else None)
+            await native(store).lineage(branch_id="b1")
+            proxy.cuts = cut
+            await WRITES[name](native(store))
+            states.append(everything(store))
+
+    for cut in (None, "before"):
+        asyncio.run(main(cut))
+    assert proxy.cut == 1 and proxy.cuts is None
+    assert states[0] == states[1]
+
+
 def test_a_commit_that_got_lost_on_the_way_is_made_again_once_the_server_has_given_up(
     schema: str, proxy: Proxy
 ) -> None:

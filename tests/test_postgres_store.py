@@ -604,6 +604,41 @@ def test_a_commit_whose_answer_is_lost_is_done_once(proxy: Proxy, cuts: str, nam
     assert states[0] == states[1]
 
 
+@pytest.mark.parametrize("name", ["append", "take", "create"])
+def test_a_commit_that_is_taken_for_another_with_its_number_is_made_all_the_same(
+    proxy: Proxy, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that crashed may give the number of a transaction that it has lost to the next one, and say that it was committed."""
+    monkeypatch.setattr(postgres_connections, "BECAME", "SELECT 'committed' WHERE %s <> ''")
+    states = []
+    for cut in (None, "before"):
+        with postgres_schema() as schema, opened(schema, proxy.url()) as store:
+            begin(store)
+            proxy.cuts = cut
+            WRITES[name](store)
+            states.append(everything(store))
+    assert proxy.cut == 1 and proxy.cuts is None
+    assert states[0] == states[1]
+
+
+def test_of_two_who_decide_the_one_whose_commit_was_lost_hears_of_the_other(
+    schema: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(schema) as other, opened(schema, proxy.url()) as store:
+        begin(other)
+
+        def meanwhile(*_: object) -> bool:
+            other.append(Append(branch_id="b1", seq=1, entries=(note("other"),), take="w", release=True))
+            return True
+
+        monkeypatch.setattr(store._server, "_was_committed", meanwhile)
+        store.branches()
+        proxy.cuts = "before"
+        with pytest.raises(Behind):
+            WRITES["append"](store)
+        assert bodies(other) == ["other"]
+
+
 def test_a_commit_that_got_lost_on_the_way_is_made_again_once_the_server_has_given_up(
     schema: str, proxy: Proxy
 ) -> None:

@@ -22,7 +22,7 @@ from phronomy.concurrency.workers import spawn, whole
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.stores.native import TakesTime
 from phronomy.stores.sql import statements
-from phronomy.stores.sql.store import Steps
+from phronomy.stores.sql.store import Steps, Traces
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class GroupCommit:
         self._stuck: float | None = None
         self._pid = os.getpid()
 
-    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+    async def write(self, work: Callable[[], Steps[T]], again: bool, traces: Traces | None = None) -> T:
         """As `SQLStore._write`. A cancellation is raised once the outcome is known."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()

@@ -13,7 +13,7 @@ from phronomy.foundation.quoting import quoted
 from phronomy.stores.base import AsyncPrimitives
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.schema import missing
-from phronomy.stores.sql.store import Native, SQLStore, Steps
+from phronomy.stores.sql.store import Native, SQLStore, Steps, Traces
 
 if TYPE_CHECKING:
     import psycopg
@@ -160,8 +160,8 @@ class PostgresStore(SQLStore):
     def _where(self) -> str:
         return _WHERE
 
-    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
-        return self._server.write(work, again)
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False, traces: Traces | None = None) -> T:
+        return self._server.write(work, again, traces)
 
     def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._server.read(statement, values)

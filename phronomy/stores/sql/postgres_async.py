@@ -39,7 +39,7 @@ from phronomy.stores.sql.postgres_connections import (
     renew_after_fork,
 )
 from phronomy.stores.sql.postgres_errors import is_lost, is_unstorable
-from phronomy.stores.sql.store import Steps
+from phronomy.stores.sql.store import Steps, Traces
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.AsyncConnection[object]
@@ -338,7 +338,7 @@ class AsyncServer:
 
     # Transactions
 
-    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+    async def write(self, work: Callable[[], Steps[T]], again: bool, traces: Traces | None = None) -> T:
         """As `Server.write`. A cancellation undoes it; one that comes during the commit is not heard."""
         for last in (False, True):
             try:
@@ -346,7 +346,7 @@ class AsyncServer:
             except Gone:
                 pass
             except InDoubt as doubt:
-                if not (again and not last) and await self._was_committed(doubt.id):
+                if not (again and not last) and await self._was_committed(doubt.id) and await self._shows(traces):
                     answer: T = doubt.answer
                     return answer
             if not last:
@@ -395,6 +395,13 @@ class AsyncServer:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LOOKS[1])
         raise self._server.unsaid()
+
+    async def _shows(self, traces: Traces | None) -> bool:
+        """As `Server._shows`."""
+        for statement, values, shows in () if traces is None else traces():
+            if not shows(await self.read(statement, values)):
+                return False
+        return True
 
     async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `Server.read`."""

@@ -38,7 +38,7 @@ from phronomy.stores.sql.postgres_errors import (
     is_unstorable,
 )
 from phronomy.stores.sql.statements import lock_number
-from phronomy.stores.sql.store import Steps, Transaction, done
+from phronomy.stores.sql.store import Steps, Traces, Transaction, done
 
 T = TypeVar("T")
 Pool: TypeAlias = ConnectionPool[Connection]
@@ -168,11 +168,11 @@ class Server:
 
     # Transactions
 
-    def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+    def write(self, work: Callable[[], Steps[T]], again: bool, traces: Traces | None = None) -> T:
         """Run the steps in one transaction, and return their result. They run a second time if that can do no harm."""
-        return self._alone(lambda: self._write(work, again))
+        return self._alone(lambda: self._write(work, again, traces))
 
-    def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+    def _write(self, work: Callable[[], Steps[T]], again: bool, traces: Traces | None) -> T:
         # Twice and no more: a server that was restarted has made every connection of the pool stale, so one failure is
         # to be expected; a second one is news for the caller.
         for last in (False, True):
@@ -183,7 +183,7 @@ class Server:
             except InDoubt as doubt:
                 # Committed: the answer is that of the transaction which is lost, not of another look, since the branch
                 # may have moved on since.
-                if not (again and not last) and self._was_committed(doubt.id):
+                if not (again and not last) and self._was_committed(doubt.id) and self._shows(traces):
                     answer: T = doubt.answer
                     return answer
             if not last:
@@ -231,6 +231,11 @@ class Server:
             time.sleep(pause)
             pause = min(pause * 2, LOOKS[1])
         raise self.unsaid()
+
+    def _shows(self, traces: Traces | None) -> bool:
+        """Whether what was committed is there; without traces that is taken for granted."""
+        # A server that crashed gives the number of a transaction that it has lost to another one, and says that it was committed.
+        return traces is None or all(shows(self._rows(statement, values)) for statement, values, shows in traces())
 
     def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement."""

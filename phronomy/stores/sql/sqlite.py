@@ -22,7 +22,7 @@ from phronomy.stores.native import TakesTime, is_at_once, is_for_task
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.group_commit import GroupCommit, Outcome
 from phronomy.stores.sql.schema import missing
-from phronomy.stores.sql.store import Native, SQLStore, Steps, done
+from phronomy.stores.sql.store import Native, SQLStore, Steps, Traces, done
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class SQLiteStore(SQLStore):
     def _where(self) -> str:
         return f"{self._file.path}: the file"
 
-    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False, traces: Traces | None = None) -> T:
         if is_at_once():
             raise TakesTime
         # In the middle of another call nobody waits for a thread that waits for this one: the file refuses it.

@@ -68,6 +68,12 @@ Steps: TypeAlias = Generator[Request, Any, T]
 """The steps of a transaction: each request is sent its answer, and the last step returns the result."""
 
 
+Trace: TypeAlias = tuple[str, statements.Values, Callable[[list[statements.Row]], bool]]
+"""What shows later that something was written: a statement that reads, with its values, and whether its rows have it."""
+
+Traces: TypeAlias = Callable[[], Sequence[Trace]]
+
+
 class Transaction(Protocol):
     """A transaction that is open."""
 
@@ -116,8 +122,11 @@ class SQLStore(Store):
         """The name of the database or file, for messages."""
 
     @abstractmethod
-    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
-        """Run the steps in one transaction, and return their result. `again` says that the steps may be run twice without harm."""
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False, traces: Traces | None = None) -> T:
+        """Run the steps in one transaction, and return their result. `again` says that the steps may be run twice without harm.
+
+        By the `traces` it is seen whether they were written, where that is in doubt.
+        """
 
     @abstractmethod
     def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
@@ -134,16 +143,17 @@ class SQLStore(Store):
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        self._write(lambda: self._create(branch, change, exclusive))
+        self._write(lambda: self._create(branch, change, exclusive), traces=lambda: self._traces(change))
 
     def append(self, change: Append) -> Branch:
         check_change(change)
-        return self._write(lambda: self._append(change))
+        return self._write(lambda: self._append(change), traces=lambda: self._traces(change))
 
     def append_all(self, changes: Sequence[Append]) -> list[Branch]:
         ordered = check_batch(changes)
         # A transaction of nothing would still be a journey, and on SQLite wait for whoever writes.
-        after = self._write(lambda: self._append_all(ordered)) if ordered else {}
+        traces = partial(self._traces, *ordered)
+        after = self._write(lambda: self._append_all(ordered), traces=traces) if ordered else {}
         return [after[change.branch_id] for change in changes]
 
     def renew(self, claim: Claim) -> Branch:
@@ -248,6 +258,10 @@ class SQLStore(Store):
         if found is None:
             raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
         return found
+
+    def _traces(self, *changes: Append) -> Sequence[Trace]:
+        """What shows that these changes are written: their entries, which stand in the log."""
+        return [(*self._place(None, each.branch_id), partial(_has, each)) for each in changes if each.entries]
 
     # What the primitives do, inside a transaction
 
@@ -424,10 +438,17 @@ class SQLStore(Store):
         yield "run", self._statements.expire_documents, (self.tenant, self.clock())
 
 
+def _has(change: Append, rows: list[statements.Row]) -> bool:
+    """Whether the log in these rows has the entries of the change where it was to write them."""
+    lineage = records.lineage_of(rows)
+    own = {each.seq: each.body for each in lineage.entries if each.branch_id == change.branch_id} if lineage else {}
+    return all(own.get(seq) == each.body for seq, each in enumerate(change.entries, change.seq + 1))
+
+
 class Asks(Protocol):
     """The connections to a database in an event loop."""
 
-    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+    async def write(self, work: Callable[[], Steps[T]], again: bool, traces: Traces | None = None) -> T:
         """As `SQLStore._write`."""
         ...
 
@@ -445,11 +466,14 @@ class Native(AsyncPrimitives):
 
     async def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        await self._database.write(lambda: self._store._create(branch, change, exclusive), False)
+        work = partial(self._store._create, branch, change, exclusive)
+        await self._database.write(work, False, lambda: self._store._traces(change))
 
     async def append(self, change: Append) -> Branch:
         check_change(change)
-        return await self._database.write(lambda: self._store._append(change), False)
+        return await self._database.write(
+            lambda: self._store._append(change), False, lambda: self._store._traces(change)
+        )
 
     async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
         await self._database.write(lambda: self._store._release(claim, status), True)
