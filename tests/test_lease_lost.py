@@ -6,8 +6,11 @@ paused, a wait before the next attempt.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +19,9 @@ from drivers import Around, Driver
 from places import Place
 from pydantic import BaseModel
 
-from phronomy import END, START, Agent, LeaseLost, StateGraph, tool
+from phronomy import END, START, Agent, LeaseLost, SQLiteStore, StateGraph, tool
 from phronomy.engine import ledger, run_tools
+from phronomy.errors import StoreError
 from phronomy.stores.base import Store
 from phronomy.stores.lease_keeper import Keepable
 from phronomy.stores.rows import Append, Branch, Claim
@@ -238,3 +242,27 @@ def test_a_run_that_was_taken_over_and_deleted_meanwhile_is_lost_not_unknown(
         desk.driver.invoke(getattr(desk, kind)(desk.store, PAY), {} if kind == "graph" else "Pay")
     assert desk.entered == ["pay 1"] and desk.plain.branches() == []
     assert lost.value.branch_id == lost.value.run_id
+
+
+def test_whoever_wrote_more_than_the_store_has_kept_writes_nothing_behind_the_hole(
+    driver: Driver, tmp_path: Path
+) -> None:
+    """A database that went back to an earlier state, such as a standby that took over without the last writes."""
+    file = tmp_path / "runs.db"
+
+    def pay(order: int) -> str:
+        """Pay."""
+        with closing(sqlite3.connect(file)) as database, database:
+            database.execute("DELETE FROM phronomy_log WHERE n = (SELECT max(n) FROM phronomy_log)")
+            database.execute("UPDATE phronomy_branches SET seq = seq - 1")
+        return "paid"
+
+    with SQLiteStore(file, lease=LEASE) as store:
+        agent = Agent(model=ScriptedModel([PAY]), tools=[tool(driver.function(pay))], store=store)
+        with pytest.raises(StoreError, match="the database has lost writes") as lost:
+            driver.invoke(agent, "Pay")
+        (branch,) = store.branches()
+        assert f"run {branch.run_id} is at entry {branch.seq} of branch {branch.id}" in str(lost.value)
+        entries = store.lineage(branch_id=branch.id).entries
+        assert [entry.seq for entry in entries] == [*range(1, branch.seq + 1)]
+        assert '"started"' not in entries[-1].body

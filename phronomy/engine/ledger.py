@@ -33,7 +33,7 @@ from typing import Final, NoReturn, TypeVar
 
 from phronomy.concurrency.workers import running_loop, whole
 from phronomy.engine.shared import Shared
-from phronomy.errors import CheckpointNotFound, LeaseLost
+from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.records.audit import vote_on_new_request
@@ -259,6 +259,7 @@ class Ledger:
             branch = self.store.append(change)
         except Behind:
             self.catch_up()
+            self._ensure_whole(change.seq)
             return False
         except CheckpointNotFound as error:
             self._not_there(error)
@@ -282,6 +283,7 @@ class Ledger:
             branch = await on_loop(self.store).append(change)
         except Behind:
             await self.acatch_up()
+            self._ensure_whole(change.seq)
             return False
         except CheckpointNotFound as error:
             self._not_there(error)
@@ -320,6 +322,17 @@ class Ledger:
         self.seq = lineage.branch.seq
         self.inbox += missed
         self.shared.notice(missed)
+
+    def _ensure_whole(self, written: int) -> None:
+        """Return if the log has all that this worker has written, up to that entry. Raises `StoreError`."""
+        # A database that went back to an earlier state, such as a standby that took over, has a hole there. What is written behind it
+        # could never be read.
+        if self.seq < written:
+            self.drop()
+            raise StoreError(
+                f"run {self.branch.run_id} is at entry {self.seq} of branch {self.branch.id}, and this worker has written entry"
+                f" {written}: the database has lost writes. Call recover to go on from what is left"
+            )
 
     def _missed(self, lineage: Lineage) -> list[Outcome]:
         """What others wrote since. They write outcomes of the root alone: whoever has no claim may leave a decision, and no more."""
