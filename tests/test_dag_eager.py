@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from places import Place
 from test_stream import Pieces, take_until
 
 from phronomy import Agent, Breakpoint, DagNode, NodeFailed, Reject, Step, dag
+from phronomy.concurrency.pieces import Heard
+from phronomy.engine import run_tools
 from phronomy.graph import Abort
 from phronomy.models.base import Delta, ModelReply, ModelRequest
 
@@ -251,3 +254,43 @@ def test_a_stream_that_is_left_at_a_piece_keeps_the_answer(driver: Driver, place
     left = take_until(driver, pattern, "x", enough)[-1]
     assert driver.recover(pattern, left.run_id).output == {"talk": "all is said", "slow": "slow"}
     assert log == ["slow"]
+
+
+class Crowd:
+    """A crew in which something is heard from inside a call, and then a call ends."""
+
+    is_busy = False
+
+    def __init__(self) -> None:
+        self.items: list[Any] = [Heard(), "ended"]
+
+    def begin(self, *_: object) -> None:
+        pass
+
+    def next(self) -> Any:
+        return self.items.pop(0)
+
+
+class AsyncCrowd(Crowd):
+    async def next(self) -> Any:
+        return self.items.pop(0)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["watched", "left"])
+def test_what_is_heard_from_inside_is_given_only_while_somebody_watches(
+    streams: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream may be left at any moment: the outcome of a call counts all the same."""
+    monkeypatch.setattr(run_tools, "listened_to", lambda *_: None)
+    monkeypatch.setattr(run_tools, "is_asked", lambda _: False)
+    monkeypatch.setattr(run_tools, "is_eager", lambda _: True)
+    monkeypatch.setattr(run_tools, "handed_over", lambda *_: ())
+    runner: Any = SimpleNamespace(crew=Crowd(), acrew=AsyncCrowd(), streams=streams)
+    nothing: Any = None
+
+    async def awhole() -> list[Any]:
+        return [each async for each in run_tools.arun_calls(runner, (), nothing)]
+
+    for found in (list(run_tools.run_calls(runner, (), nothing)), asyncio.run(awhole())):
+        assert found[-1] == "ended"
+        assert [type(each) for each in found[:-1]] == ([Heard] if streams else [])
