@@ -272,9 +272,10 @@ class Visitor:
         return self.opens(path, page=self.context.new_page())
 
     def sees(self, text: str | re.Pattern[str]) -> Locator:
-        """Wait until the text is to be seen."""
+        """Wait until the text is to be seen, and the page is whole."""
         found = self.page.get_by_text(text).filter(visible=True).first
         found.wait_for()
+        self.page.wait_for_load_state()
         return found
 
     def hears(self, text: str, *, page: Page | None = None, steps: int = 20, seconds: float = 6) -> None:
@@ -312,8 +313,12 @@ class Visitor:
         self.page.get_by_label(label, exact=True).fill(text)
 
     def reads(self, text: str) -> None:
-        """Wait until the heading of the page, or of the outcome, says so."""
+        """Wait until the heading of the page, or of the outcome, says so, and the page is whole.
+
+        A page hears keys only once its script has run, and its heading may be there before.
+        """
         self.page.locator("h1, #result", has_text=text).first.wait_for(state="visible")
+        self.page.wait_for_load_state()
 
     def focused(self) -> str:
         """What has the focus: its text, or its name."""
