@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -50,7 +51,8 @@ def end_others(condition: str) -> None:
 def everything(store: PostgresStore) -> Any:
     branches = store.branches()
     audit = [row.body for row in store.select_audit(AuditFilter())]
-    return branches, [store.lineage(branch_id=branch.id).entries for branch in branches], audit
+    documents = [replace(each, version="") for each in store.select_documents("person")]
+    return branches, [store.lineage(branch_id=branch.id).entries for branch in branches], audit, documents
 
 
 class Proxy:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -585,7 +586,20 @@ WRITES: dict[str, Callable[[PostgresStore], Any]] = {
     "release": lambda store: store.release(MINE, "failed"),
     "announced": lambda store: store.announced("b1", 1),
     "remove": lambda store: store.remove({"b0": 1}, {}),
+    "put": lambda store: store.put_document(replace(ANN, text="two")),
+    "change": lambda store: store.put_document(replace(found(store, "bob"), text="two")),
+    "delete": lambda store: store.delete_document("person", "bob"),
+    "delete this": lambda store: store.delete_document("person", "bob", version=found(store, "bob").version),
 }
+
+ANN = Document(kind="person", key="ann", text="one")
+BOB = replace(ANN, key="bob")
+
+
+def found(store: PostgresStore, key: str) -> Document:
+    document = store.get_document("person", key)
+    assert document is not None
+    return document
 
 
 @pytest.mark.parametrize("cuts", ["before", "after"])
@@ -597,6 +611,7 @@ def test_a_commit_whose_answer_is_lost_is_done_once(proxy: Proxy, cuts: str, nam
         with postgres_schema() as schema, opened(schema, proxy.url()) as store:
             begin(store, "b0", status="completed")
             begin(store, **({"take": "me"} if name in ("renew", "release") else {}), announce=True)
+            store.put_document(BOB)
             proxy.cuts = cut
             WRITES[name](store)
             states.append(everything(store))
@@ -604,7 +619,7 @@ def test_a_commit_whose_answer_is_lost_is_done_once(proxy: Proxy, cuts: str, nam
     assert states[0] == states[1]
 
 
-@pytest.mark.parametrize("name", ["append", "take", "create"])
+@pytest.mark.parametrize("name", sorted({*WRITES} - {"renew", "release", "announced"}))
 def test_a_commit_that_is_taken_for_another_with_its_number_is_made_all_the_same(
     proxy: Proxy, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -613,7 +628,9 @@ def test_a_commit_that_is_taken_for_another_with_its_number_is_made_all_the_same
     states = []
     for cut in (None, "before"):
         with postgres_schema() as schema, opened(schema, proxy.url()) as store:
+            begin(store, "b0", status="completed")
             begin(store)
+            store.put_document(BOB)
             proxy.cuts = cut
             WRITES[name](store)
             states.append(everything(store))

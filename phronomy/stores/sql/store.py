@@ -11,6 +11,7 @@ undoes the transaction; the database frees the locks. A writer therefore never s
 from __future__ import annotations
 
 import copy
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -169,7 +170,8 @@ class SQLStore(Store):
         self._write(lambda: self._announced(branch_id, seq), again=True)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        self._write(lambda: self._remove(branches, detached))
+        gone = [(*self._place(None, id), operator.not_) for id in branches]
+        self._write(lambda: self._remove(branches, detached), traces=lambda: gone)
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         # One statement for branch and entries, so that both are of one moment. Two reads could see a branch longer than
@@ -217,12 +219,20 @@ class SQLStore(Store):
         check_document(document)
         # Named out here: steps that are run again after a lost connection write the same.
         after = replace(document, version=new_version())
-        self._write(lambda: self._put_document(after, document.version))
+        self._write(
+            lambda: self._put_document(after, document.version),
+            traces=lambda: [
+                self._trace(after.kind, after.key, lambda rows: [row[2] for row in rows] == [after.version])
+            ],
+        )
         return after
 
     def delete_document(self, kind: str, key: str, *, version: str | None = None) -> None:
         if is_place(kind, key):
-            self._write(lambda: self._delete_document(kind, key, version))
+            self._write(
+                lambda: self._delete_document(kind, key, version),
+                traces=lambda: [self._trace(kind, key, operator.not_)],
+            )
 
     def expire_documents(self) -> None:
         self._write(self._expire_documents, again=True)
@@ -262,6 +272,12 @@ class SQLStore(Store):
     def _traces(self, *changes: Append) -> Sequence[Trace]:
         """What shows that these changes are written: their entries, which stand in the log."""
         return [(*self._place(None, each.branch_id), partial(_has, each)) for each in changes if each.entries]
+
+    def _trace(self, kind: str, key: str, shows: Callable[[list[statements.Row]], bool]) -> Trace:
+        """What shows that a document is written, or deleted."""
+        # Where somebody else has written it since, nothing shows whether this was written before. So it is judged anew: what it was
+        # to replace is not there any more, and the caller hears so.
+        return self._statements.document, (self.tenant, kind, key, self.clock()), shows
 
     # What the primitives do, inside a transaction
 
