@@ -224,6 +224,23 @@ def test_a_row_holds_what_is_other_in_what_a_call_was_shown() -> None:
     assert "shown" not in row_text(one, following(one, state, calls=(same,), kind="agent"), {})
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        shown({"log": ["x" * 500]}, beside=[1]),
+        shown({"other": "y" * 500}),
+        Call(id="1.0", call_id="1.0", name="n", arguments='{"state":{no json' + "x" * 500),
+    ],
+    ids=["something beside the state", "another state", "the model's text, which is no JSON"],
+)
+def test_a_call_that_was_shown_something_else_is_written_as_it_is(seen: Call) -> None:
+    one = first({"log": ["x" * 500]})
+    two = following(one, {"log": ["x" * 500], "n": 1}, calls=(seen,))
+    assert '"shown":' not in row_text(one, two, {})
+    entries = entries_of([one, two])
+    assert last_of(entries) == replay(entries)[-1] == two
+
+
 def test_what_a_call_was_shown_is_found_when_its_state_has_become_another() -> None:
     """A state that is written whole after the calls leaves nothing to go back from: the rows are read one after another."""
     one = first({"log": ["x" * 500]})
