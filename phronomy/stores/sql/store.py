@@ -170,8 +170,10 @@ class SQLStore(Store):
         self._write(lambda: self._announced(branch_id, seq), again=True)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        gone = [(*self._place(None, id), operator.not_) for id in branches]
-        self._write(lambda: self._remove(branches, detached), traces=lambda: gone)
+        self._write(
+            lambda: self._remove(branches, detached),
+            traces=lambda: [(*self._place(None, id), operator.not_) for id in branches],
+        )
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         # One statement for branch and entries, so that both are of one moment. Two reads could see a branch longer than
@@ -208,7 +210,7 @@ class SQLStore(Store):
     def get_document(self, kind: str, key: str) -> Document | None:
         if not is_place(kind, key):
             return None
-        found = self._each((self._statements.document, (self.tenant, kind, key, self.clock())), records.document_of)
+        found = self._each(self._document(kind, key), records.document_of)
         return found[0] if found else None
 
     def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
@@ -221,8 +223,10 @@ class SQLStore(Store):
         after = replace(document, version=new_version())
         self._write(
             lambda: self._put_document(after, document.version),
+            # Where somebody else has written it since, nothing shows whether this was written before. So it is judged anew: what it
+            # was to replace is not there any more, and the caller hears so.
             traces=lambda: [
-                self._trace(after.kind, after.key, lambda rows: [row[2] for row in rows] == [after.version])
+                (*self._document(after.kind, after.key), lambda rows: [row[2] for row in rows] == [after.version])
             ],
         )
         return after
@@ -231,7 +235,7 @@ class SQLStore(Store):
         if is_place(kind, key):
             self._write(
                 lambda: self._delete_document(kind, key, version),
-                traces=lambda: [self._trace(kind, key, operator.not_)],
+                traces=lambda: [(*self._document(kind, key), operator.not_)],
             )
 
     def expire_documents(self) -> None:
@@ -262,6 +266,10 @@ class SQLStore(Store):
         place = (self.tenant, checkpoint_id or branch_id or "")
         return statement, (*place, self.tenant, *place)
 
+    def _document(self, kind: str, key: str) -> tuple[str, statements.Values]:
+        """The statement that finds a document, unless its time is over."""
+        return self._statements.document, (self.tenant, kind, key, self.clock())
+
     def _found(self, rows: list[statements.Row], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The lineage in the rows that were found."""
         found = self._made(records.lineage_of, rows)
@@ -272,12 +280,6 @@ class SQLStore(Store):
     def _traces(self, *changes: Append) -> Sequence[Trace]:
         """What shows that these changes are written: their entries, which stand in the log."""
         return [(*self._place(None, each.branch_id), partial(_has, each)) for each in changes if each.entries]
-
-    def _trace(self, kind: str, key: str, shows: Callable[[list[statements.Row]], bool]) -> Trace:
-        """What shows that a document is written, or deleted."""
-        # Where somebody else has written it since, nothing shows whether this was written before. So it is judged anew: what it was
-        # to replace is not there any more, and the caller hears so.
-        return self._statements.document, (self.tenant, kind, key, self.clock()), shows
 
     # What the primitives do, inside a transaction
 
