@@ -29,13 +29,16 @@ CORE = ",".join(
         "rules/texts_for_model",
         "records/chain",
         "rules/authorization",
+        "rules/body_calls",
         "rules/open_calls",
         "rules/reminders",
+        "rules/journal",
         "rules/voted_calls",
         "rules/votes",
         "engine/drive",
         "engine/perform",
         "engine/ask_model",
+        "engine/body_calls",
         "engine/run_tools",
         "engine/nested",
         "engine/scopes",
@@ -51,6 +54,7 @@ CORE = ",".join(
         "engine/stop_points",
         "approvals/answers",
         "tools/json_schema/answers",
+        "tools/json_schema/keywords",
         "stores/log/row_call",
         "stores/log/row_delta",
         "stores/log/shown_state",
@@ -310,6 +314,15 @@ def stress(session: nox.Session) -> None:
     """Kill, stop and interrupt workers at random instants on each store, and judge what is left. `nox -s stress -- --help`"""
     install_tests(session)
     session.run("python", "tests/stress.py", *session.posargs)
+
+
+@nox.session(default=False)
+def odd_replies(session: nox.Session) -> None:
+    """Change 20,000 replies of models at random, and check what each run does with its own. `nox -s odd_replies -- --help`"""
+    install_tests(session)
+    session.run("python", "tests/odd_replies.py", *session.posargs)
+    if not session.posargs:
+        session.run("python", "tests/branch_walk.py", "--operations", "50000")
 
 
 @nox.session(default=False, allow_parallel=True)

@@ -30,7 +30,8 @@ from urllib.parse import quote
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import psycopg
-from load import Connections, free_port, wait_for  # of this folder
+from load import Connections, wait_for  # of this folder
+from ports import HeldPort
 from servers import postgres_schema, postgres_url
 
 from phronomy import Agent, Store, tool
@@ -197,7 +198,8 @@ def clicks(url: str, seconds: int, rate: int) -> bool:
             messages = posted(store, slack, count)
         print(f"{len(messages):,} messages are posted", flush=True)
         context = multiprocessing.get_context("spawn")
-        ports = [free_port() for _ in range(SERVERS)]
+        held = [HeldPort() for _ in range(SERVERS)]
+        ports = [each.number for each in held]
         servers = [
             context.Process(target=serve, args=(url, slack.base_url, port, port == ports[0]), daemon=True)
             for port in ports
@@ -218,6 +220,8 @@ def clicks(url: str, seconds: int, rate: int) -> bool:
         for process in (*servers, *workers):
             process.terminate()
             process.join(30)
+        for each in held:
+            each.close()
         told = [text for number in range(PEOPLE) for text in slack.told(_member(number))]
     if told:
         print(f"{len(told):,} people were told something, such as {told[0]!r}")

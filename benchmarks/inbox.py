@@ -36,7 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import psycopg
 from bulk import fill  # of this folder
 from copies import Runs, resident  # of this folder
-from load import Connections, free_port, wait_for  # of this folder
+from load import Connections, wait_for  # of this folder
+from ports import HeldPort
 from servers import postgres_schema, postgres_url
 from stores import Template
 
@@ -181,7 +182,8 @@ def decisions(url: str, seconds: int, rate: int) -> bool:
         db.execute("CREATE TABLE IF NOT EXISTS paid (id int)")
         db.execute("TRUNCATE paid")
     context = multiprocessing.get_context("spawn")
-    ports = [free_port() for _ in range(SERVERS)]
+    held = [HeldPort() for _ in range(SERVERS)]
+    ports = [each.number for each in held]
     servers = [context.Process(target=serve, args=(url, port), daemon=True) for port in ports]
     workers = [context.Process(target=work, args=(url, postgres_url()), daemon=True) for _ in range(WORKERS)]
     for process in (*servers, *workers):
@@ -213,6 +215,8 @@ def decisions(url: str, seconds: int, rate: int) -> bool:
     for process in (*servers, *workers):
         process.terminate()
         process.join(30)
+    for each in held:
+        each.close()
     answered = len(load.taken) / spent
     ms = sorted(each * 1000 for each in load.taken)
     wrong = {told: many for told, many in load.told.items() if not told.startswith("200 ")}

@@ -1,17 +1,10 @@
-"""What measurements over HTTP share: ports, and a client that keeps its connections and costs little beside the servers."""
+"""What measurements over HTTP share: a client that keeps its connections and costs little beside the servers."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import time
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

@@ -45,6 +45,7 @@ from phronomy.types import (
     Refusal,
     Reminded,
     Replied,
+    Returned,
     Voted,
     Withdrawn,
 )
@@ -56,6 +57,7 @@ TOOL = ToolIdentity(name="refund", schema_hash="0" * 64, gate="always")
 ARGS = '{"amount":5}'
 DIGEST = call_digest(TOOL, ARGS)
 DONE = CallResult(kind="completed", content="done")
+ANSWER = CallResult(kind="completed", content="done", answer="done")
 INNER = PendingApproval(
     id="inner", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, path="1.0", requested_at=AT
 )
@@ -169,8 +171,8 @@ STATES = {
     "paused": [state(gate(None)), state(gate(None), turn=1)],
     "acting": [],  # the states of the calls, below
     "finishing": [
-        state(messages=ANSWERED),
-        state(messages=ANSWERED, unguarded="output"),
+        state(messages=ANSWERED, turn=1),
+        state(messages=ANSWERED, unguarded="output", turn=1),
         state(ending=ENDING),
         state(skipping=True),
         state(rejecting=True),
@@ -181,12 +183,14 @@ STATES = {
     "call pending": [
         state(call("pending")),
         state(call("pending", why="breakpoint", asked_by=("",))),
+        state(call("pending", why="outcome_unknown", waiting=(INNER,))),
         state(gate()),
     ],
     "call answered": [
         state(call("answered"), decisions=(GIVEN,)),
         state(call("answered", why="breakpoint", asked_by=("",)), decisions=(GIVEN,)),
         state(call("answered"), decisions=(GIVEN.evolve(kind="respond"),)),
+        state(call("answered", why="outcome_unknown", waiting=(INNER,)), decisions=(GIVEN,)),
     ],
     "call ready": [
         state(call("ready")),
@@ -206,7 +210,7 @@ STATES = {
         state(call("nested", waiting=(WAIT, OTHER))),
     ],
     "call failed": [state(call("failed")), state(call("failed", waiting=(INNER,)))],
-    "call settled": [state(call("settled"), call("ready", "1.1"))],
+    "call settled": [state(call("settled"), call("ready", "1.1")), state(call("settled", result=ANSWER))],
 }
 """Specimens of every state. Where a call is at stake it is the first."""
 
@@ -261,8 +265,11 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Narrowed", Narrowed(scopes=())),
     ("Added", ADDED),
     ("Added, for guardrails to look at", ADDED.evolve(guarded=True)),
+    ("Added, sent by itself", ADDED.evolve(id="msg")),
     ("Ending", ENDING),
     ("OutputRefused", OutputRefused(error="no")),
+    ("Returned", Returned(id="1.0", text="done")),
+    ("Returned, for guardrails to look at", Returned(id="1.0", text="done", guarded=True)),
     ("Advanced", Advanced(state={}, at=AT)),
     ("Halted from outside", Halted(pending_id="stop", at=AT)),
     ("Halted at a breakpoint", Halted(pending_id="stop", point="pre_model_call", key="pre_model_call@1", at=AT)),

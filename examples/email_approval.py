@@ -48,17 +48,22 @@ def refund(order_id: int, amount: float) -> str:
     return f"{amount:.2f} euros for order {order_id} are on their way"
 
 
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+class Catcher(Controller):
+    """A mail server on any port that is free."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        super().__init__(Printer(), hostname="127.0.0.1", port=self.listening.getsockname()[1])
+
+    def _create_server(self) -> Any:
+        return self.loop.create_server(self._factory_invoker, sock=self.listening)
 
 
 def main() -> None:
     """Ask, send the mail, serve the page, and carry out what is decided."""
     listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "8000"))))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    catcher = Controller(Printer(), hostname="127.0.0.1", port=free_port())
+    catcher = Catcher()
     catcher.start()
 
     store = MemoryStore()

@@ -16,7 +16,7 @@
     │   ├── NotAuthorized               a call reached the executor without a recorded approval
     │   └── CheckpointAlreadyResumed    somebody has already decided this
     ├── DecisionError                   a decision cannot be taken; nothing has happened
-    │   ├── NothingDecided              something is pending and no decision was given
+    │   ├── NothingDecided              something is pending and no decision was given, or one for several
     │   ├── UnknownPending              no pending approval with this id waits here
     │   ├── ApprovalExpired             the decision came after the request had expired
     │   ├── RequestExpired              the same, with the store alone: nothing was recorded
@@ -28,7 +28,9 @@
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
     │   ├── LongTermStoreError          nothing can be kept or found under these terms; the entries are as before
-    │   └── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
+    │   ├── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
+    │   ├── TooManyMessages             the model of a run has as many messages to read as the run keeps
+    │   └── UnreadableRow               a stored row is damaged, or was written by a later release
     ├── PersonExists                    an id or an alias belongs to a person already
     ├── GrantRefused                    a standing grant cannot be given or signed so
     ├── UnknownPerson                   no person has this id
@@ -36,6 +38,11 @@
     │   ├── TokenInvalid                it was not made here, or for something else
     │   ├── TokenExpired                its time is over
     │   └── TokenUsed                   it was used for something else
+    ├── ToolCallError                   a call that the body of a tool made of another gave no result
+    │   ├── ToolCallRejected            a human, a policy or a guardrail rejected it
+    │   ├── ToolCallExpired             nobody decided on it in time
+    │   ├── ToolCallCancelled           it was cancelled
+    │   └── ToolCallFailed              its tool failed, or its arguments are not valid
     ├── MCPError                        an MCP server cannot be reached, or does not say how a call ended
     ├── WaitTimeout                     a run that was waited for has not ended yet
     ├── GuardrailRefused                a guardrail refused the input, the answer or a call; the run has ended
@@ -46,6 +53,8 @@
     │   │   ├── RateLimitError          the provider asks for fewer requests (429), or has no quota left
     │   │   ├── ContextLengthError      the conversation is longer than the model can read
     │   │   ├── ContentFilterError      the provider refused the request or the reply by its content policy
+    │   │   ├── ReplyIncomplete         the reply was cut off before its end, so it is no answer
+    │   │   ├── ReplyUnsupported        the reply asks for something that phronomy cannot answer
     │   │   └── ModelConnectionError    no complete answer arrived: no route, a timeout, or a connection broke off
     │   ├── ApprovalHandlerError        the approval handler raised, or returned no valid answer
     │   ├── GuardrailFailed             a guardrail raised, or returned no valid answer
@@ -225,7 +234,7 @@ class DecisionError(PhronomyError):
 
 
 class NothingDecided(DecisionError):
-    """The run waits for decisions, and none was given. `pending_ids` are the ids of the pending requests."""
+    """The run waits for decisions, and none was given, or one `approved=` for several. `pending_ids` are the ids of the requests."""
 
     def __init__(self, message: str, *, pending_ids: Sequence[str]) -> None:
         super().__init__(message)
@@ -327,6 +336,29 @@ class StillNeeded(StoreError):
         self.branch_id = branch_id
 
 
+class TooManyMessages(StoreError):
+    """The model of the run has as many messages to read as the run keeps, or messages that are as large together. Nothing was sent."""
+
+
+class UnreadableRow(StoreError):
+    """A stored row cannot be read: it is damaged, or was written by a later release.
+
+    `kind` says what is in it: `"request"`, `"checkpoint"`, `"grant"`, `"person"`, `"deputy"`, `"token"`,
+    `"long-term"` for the entries of a long-term store, or `"decision"`: the line of the audit trail for a request. `id` is the id of
+    that, and `run_id` and `branch_id` are those of its run, where there is one. A list has all other rows, and this error in its
+    `unreadable`.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str, id: str, run_id: str | None = None, branch_id: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.id = id
+        self.run_id = run_id
+        self.branch_id = branch_id
+
+
 class PersonExists(PhronomyError):
     """A person was not added, because the id or an alias belongs to somebody already. Nothing has changed.
 
@@ -377,6 +409,39 @@ class TokenUsed(TokenError):
     def __init__(self, message: str, *, pending_id: str) -> None:
         super().__init__(message)
         self.pending_id = pending_id
+
+
+class ToolCallError(PhronomyError):
+    """A call that the body of a tool made of another (`call_tool`) gave no result.
+
+    `kind` is how the call ended, as in a tool message. `pending_id` is its request, None if nobody was asked. `reason` is that of
+    the decision, if there is one.
+    """
+
+    def __init__(
+        self, message: str, *, tool_name: str, kind: str, pending_id: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.tool_name = tool_name
+        self.kind = kind
+        self.pending_id = pending_id
+        self.reason = reason
+
+
+class ToolCallRejected(ToolCallError):
+    """A human, a policy or a guardrail rejected the call, so it was not run."""
+
+
+class ToolCallExpired(ToolCallError):
+    """Nobody decided on the call in time, so it was not run."""
+
+
+class ToolCallCancelled(ToolCallError):
+    """The call was cancelled."""
+
+
+class ToolCallFailed(ToolCallError):
+    """The tool of the call failed, or its arguments are not valid. The message says what the model would read."""
 
 
 class MCPError(PhronomyError):
@@ -480,6 +545,32 @@ class ContextLengthError(ModelError):
 
 class ContentFilterError(ModelError):
     """The provider refused the request or withheld the reply, because of its content policy. A retry does not help."""
+
+
+class ReplyIncomplete(ModelError):
+    """The reply ended before it was whole, for example at `max_tokens`, so it is no answer. It is not in the record.
+
+    `finish_reason` is the provider's word for how the reply ended, or `"unknown"`. `text` is the text so far. A run that
+    is resumed asks the model again. `ModelSettings(accept_incomplete=True)` takes such a text as the answer.
+    """
+
+    def __init__(
+        self, message: str, *, finish_reason: str = "unknown", text: str = "", status_code: int | None = None
+    ) -> None:
+        super().__init__(message, status_code=status_code)
+        self.finish_reason = finish_reason
+        self.text = text
+
+
+class ReplyUnsupported(ModelError):
+    """The reply asks for something that phronomy cannot answer, such as an approval by the provider itself.
+
+    `item_type` is the type of the item that asks. Nothing of the reply is in the record, and nothing ran.
+    """
+
+    def __init__(self, message: str, *, item_type: str = "unknown", status_code: int | None = None) -> None:
+        super().__init__(message, status_code=status_code)
+        self.item_type = item_type
 
 
 class ModelConnectionError(ModelError):

@@ -5,7 +5,7 @@ It knows nothing of stores, checkpoints or agents: a request is its levels, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -83,22 +83,29 @@ class Level:
         return [step for step in sorted(self.steps, key=lambda each: each.after) if step.after <= at]
 
     def takes(
-        self, people: Iterable[Voter], kind: Kind, at: float, requester: str | None, held: Iterable[str] = ()
+        self,
+        people: Iterable[Voter],
+        kind: Kind,
+        at: float,
+        requester: str | None,
+        held: Iterable[str] = (),
+        wrote: Collection[str | None] = (),
     ) -> bool:
         """Whether the vote counts here.
 
-        `people` are the person whose vote it is, and the deputy who casts it, if there is one. `held` are the functions that
-        have accepted the person.
+        `people` are the person whose vote it is, the deputy who casts it, if there is one, and all for whom who casts it
+        may stand. `held` are the functions that have accepted the person.
         """
         whose, *others = people
-        if kind != "reject" and self.is_theirs([whose, *others], requester):
+        if kind != "reject" and self.is_theirs([whose, *others], requester, wrote):
             return False
         now = self.people_at(at)
         return now.name(whose) or not now.predicates.isdisjoint(held)
 
-    def is_theirs(self, people: Iterable[Voter], requester: str | None) -> bool:
-        """Whether one of these may not approve, because they have asked for the run, or may have."""
-        return self.not_requester and (requester is None or any(each.id == requester for each in people))
+    def is_theirs(self, people: Iterable[Voter], requester: str | None, wrote: Collection[str | None] = ()) -> bool:
+        """True if one of these may not approve: they have asked for the run, or wrote in it, or may have. None is somebody unknown."""
+        asked = {requester, *wrote}
+        return self.not_requester and (None in asked or any(each.id in asked for each in people))
 
     def reachable(self) -> bool:
         """Whether enough people can be found, as far as they are named by their ids."""
@@ -131,6 +138,8 @@ class Cast:
     listed: bool = False
     held: frozenset[tuple[int, str]] = frozenset()
     """The functions that accepted the person when the vote was cast, with the number of the level. They are asked once."""
+    sides: tuple[Voter, ...] = ()
+    """All for whom who cast it might stand then."""
 
     @property
     def by(self) -> str | None:
@@ -187,6 +196,7 @@ class Count:
     decided: Verdict | None = None
     latest: float = 0.0
     args: Mapping[str, Any] = field(default_factory=dict)
+    wrote: Collection[str | None] = ()
 
     def cast(self, voter: Voter, kind: Kind, at: float, *, content: object = None, alone: bool = False) -> Verdict:
         """What the next vote comes to. `alone` is with the store alone, where no function can be asked."""
@@ -219,8 +229,9 @@ class Count:
         repeated = False
         for people in self.staff.voters(voter):
             held = self.holding(people[0], at) if asks else frozenset()
-            found = Cast(people, kind, content, voter.id in self.staff.roles, held)
-            if any(self.takes(place, people, found, at) for place in range(len(self.levels))):
+            sides = tuple(self.staff.represented(voter.id))
+            found = Cast(people, kind, content, voter.id in self.staff.roles, held, sides)
+            if any(self.takes(place, (*people, *sides), found, at) for place in range(len(self.levels))):
                 if {each.id for each in people}.isdisjoint(self.used()):
                     return found
                 repeated = True
@@ -238,14 +249,17 @@ class Count:
         return any(
             (now := level.people_at(at)).predicates
             and not any(now.name(people[0]) for people in self.staff.voters(voter))
-            and not (kind != "reject" and level.is_theirs([voter], self.requester))
+            and not (
+                kind != "reject"
+                and level.is_theirs([voter, *self.staff.represented(voter.id)], self.requester, self.wrote)
+            )
             for level in self.levels
         )
 
     def takes(self, place: int, people: Iterable[Voter], vote: Cast, at: float) -> bool:
         """Whether a vote counts at a level."""
         held = [name for level, name in vote.held if level == place]
-        return self.levels[place].takes(people, vote.kind, at, self.requester, held)
+        return self.levels[place].takes(people, vote.kind, at, self.requester, held, self.wrote)
 
     def standing(self) -> list[tuple[Cast, tuple[Voter, ...]]]:
         """The votes that stand, with their people as they are now: of each person the last one."""
@@ -275,7 +289,8 @@ class Count:
     def _count(self, place: int, last: Cast, at: float) -> int:
         """How many have said the same, of those who might decide when they voted, and may now."""
         return sum(
-            self.takes(place, vote.people, vote, at) and self.takes(place, now, vote, at)
+            self.takes(place, (*vote.people, *vote.sides), vote, at)
+            and self.takes(place, (*now, *self.staff.represented(vote.by)), vote, at)
             for vote, now in self.standing()
             if (vote.kind, vote.content) == (last.kind, last.content)
         )

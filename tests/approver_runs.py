@@ -137,6 +137,7 @@ class Tracked:
     asked_at: float
     args: dict[str, Any]
     run: Run
+    edited: bool = False
 
     @property
     def open(self) -> bool:
@@ -176,6 +177,7 @@ class Runs(RuleBasedStateMachine):
         self.till, self.staff = Till(), Staff()
         self.grants = Grants(self.staff)
         self.granted = 0
+        self.words: dict[str, frozenset[str | None]] = {}  # who gave words that the model has read, by branch
         self.first, self.second, self.requester, self.expiry = first, second, requester, expiry
         self.depth = depth
         self.known: list[Tracked] = []
@@ -216,8 +218,11 @@ class Runs(RuleBasedStateMachine):
     def levels(self) -> tuple[Level, ...]:
         return asking(*self.ask_all())
 
-    def track(self, item: Any, args: dict[str, Any], run: Run, votes: list[Cast] | None = None) -> Tracked:
+    def track(
+        self, item: Any, args: dict[str, Any], run: Run, votes: list[Cast] | None = None, *, edited: bool = False
+    ) -> Tracked:
         lapses = 500.0 if self.expiry is not None else None
+        (row,) = [row for row in self.store.pending() if row.approval.id == item.id]
         count = Count(
             self.levels(),
             self.requester,
@@ -226,9 +231,9 @@ class Runs(RuleBasedStateMachine):
             staff=self.staff,
             votes=votes or [],
             args=args,
+            wrote=self.words.get(row.branch_id, frozenset()),
         )
-        (row,) = [row for row in self.store.pending() if row.approval.id == item.id]
-        found = Tracked(count, item, row.branch_id, self.till.now, args, run)
+        found = Tracked(count, item, row.branch_id, self.till.now, args, run, edited)
         self.known.append(found)
         return found
 
@@ -266,15 +271,23 @@ class Runs(RuleBasedStateMachine):
         assert not [line for line in self.store.audit() if line.grant is not None][self.granted :], "a use too many"
 
     def wanted(self, run: Run, request: object) -> Wanted:
-        return Wanted(request, "desk", "pay", run.args, run.id, run.thread, self.requester)
+        return Wanted(
+            request, "desk", "pay", run.args, run.id, run.thread, self.requester, self.words.get(run.id, frozenset())
+        )
 
     def go_on(self, tracked: Tracked, verdict: Verdict) -> None:
         """Follow the run of a request that was decided, and was carried on since."""
+        if verdict == "responded" or (verdict == "approved" and tracked.edited):
+            self.hear(tracked, tracked.count.votes[-1 if verdict == "responded" else 0])
         if verdict in DECIDED or verdict == "expired":
             tracked.run.left -= 1
             if verdict == "expired" and self.expiry == "cancel":
                 tracked.run.left = 0
             self.pass_on(tracked.run)
+
+    def hear(self, tracked: Tracked, vote: Cast) -> None:
+        """The model reads the words of this vote, so its people have written in the conversation from now on."""
+        self.words[tracked.branch] = self.words.get(tracked.branch, frozenset()) | {each.id for each in vote.people}
 
     def waits(self) -> list[Tracked]:
         return [each for each in self.known if each.open]
@@ -293,10 +306,13 @@ class Runs(RuleBasedStateMachine):
     def invoked(self, run: Run, driver: Driver) -> None:
         """A run begins, with the newest agent."""
         before = {branch.run_id for branch in self.store.branches()}
+        earlier = self.store.latest(run.thread) if run.thread else None
         given = {"requester": self.requester, **({"thread_id": run.thread} if run.thread else {})}
         with suppress(Died):
             driver.invoke(self.agent, run.text, **given)
         (run.id,) = {branch.run_id for branch in self.store.branches()} - before
+        if earlier is not None:
+            self.words[run.id] = self.words.get(earlier.branch_id, frozenset())
 
     @precondition(lambda self: len(self.waits()) < 3)
     @rule(
@@ -333,9 +349,9 @@ class Runs(RuleBasedStateMachine):
 
     def die_once(self, driver: Driver, thread: str | None, between: str) -> None:
         run, request = self.new_run(thread, 5, 1), object()
-        expected = self.grants.passing(self.wanted(run, request), self.ask_all(), self.till.now)
         with patch.object(module, "decision_by", side_effect=Died):
             self.invoked(run, driver)
+        expected = self.grants.passing(self.wanted(run, request), self.ask_all(), self.till.now)
         if not expected:
             self.pass_on(run)
             return

@@ -97,7 +97,7 @@ def approval(level: Level, **options: Any) -> Approval:
     by = [*sorted(level.roles), *(Principal(id=id) for id in sorted(level.ids)), *functions(level.predicates)]
     standing = {"no": False, "any": True, "conditions": {"small": is_small, "odd": is_odd}}[level.standing]
     return Approval(
-        by=by or None,
+        **({"by": by} if by else {}),
         standing=standing,
         needed=level.needed,
         rejections=level.rejections,

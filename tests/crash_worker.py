@@ -206,6 +206,16 @@ def edited(scene: Scene, *, driver: str) -> None:
     settle(scene, agent, driver, partial(instead, answer=Approve(args={"amount": 5})))
 
 
+def messaged(scene: Scene, *, driver: str) -> None:
+    """A message to a run that waits: the model reads it after the results, and asks for the same once more."""
+    agent = make_agent(scene.store, [[call("look"), call("pay")], "done"], driver=driver)
+    go(scene, agent, driver)
+    for branch in scene.store.branches():
+        if branch.status in OPEN:
+            scene.store.send(branch.id, "Once more.", by="ann", id="message")
+    settle(scene, agent, driver)
+
+
 def lapsed(scene: Scene, *, driver: str, on_expiry: Any = "reject") -> None:
     """An approval that nobody decides in time, settled by `recover_all`."""
     options = {"approval_timeout": 60, "on_expiry": on_expiry}
@@ -318,6 +328,7 @@ SCENARIOS: dict[str, Any] = {
     "rejected": rejected,
     "rejected-for-good": partial(rejected, then="end"),
     "edited": edited,
+    "messaged": messaged,
     "lapsed": lapsed,
     "lapsed-for-good": partial(lapsed, on_expiry="cancel"),
     "cancelled": cancelled,

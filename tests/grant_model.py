@@ -5,7 +5,7 @@ A grant is what its record says, and a call what is known of it when it is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ class Wanted:
     run: str
     thread: str | None
     requester: str | None
+    wrote: Collection[str | None] = ()
 
 
 @dataclass(eq=False)
@@ -130,17 +131,20 @@ class Grants:
     def votes(self, grant: Standing, wanted: Wanted, levels: Sequence[Level], waited: float) -> list[Cast] | None:
         """What the givers count for, as if each of them voted now; None if it is not enough."""
         asks = asking(*levels)
+        givers = [each for each in grant.givers if not self.is_removed(grant, each)]
         if not asks:
-            return []
-        count = Count(asks, wanted.requester, staff=self.staff, args=wanted.args)
-        for giver in grant.givers:
-            if giver.id in grant.listed and resolved(self.staff, giver).id not in self.staff.roles:
-                continue  # they were removed from the directory
+            return [] if givers else None
+        count = Count(asks, wanted.requester, staff=self.staff, args=wanted.args, wrote=wanted.wrote)
+        for giver in givers:
             vote = count.voice(resolved(self.staff, giver), "approve", waited)
             if isinstance(vote, Cast):
                 count.votes.append(vote)
         enough = bool(count.votes) and count.comes_to(count.votes[-1], waited) == "approved"
         return count.votes if enough else None
+
+    def is_removed(self, grant: Standing, giver: Voter) -> bool:
+        """True if the directory knew a giver then, and does not know them any more."""
+        return giver.id in grant.listed and resolved(self.staff, giver).id not in self.staff.roles
 
 
 def resolved(staff: Staff, giver: Voter) -> Voter:

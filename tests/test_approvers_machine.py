@@ -178,18 +178,19 @@ class Votes(Runs):
         count.votes[:] = votes
         count.decided = "approved"
         fresh = Count(
-            count.levels, count.requester, staff=self.staff, args=args
+            count.levels, count.requester, staff=self.staff, args=args, wrote=count.wrote
         )  # it is asked anew, and so is its time
         mine = fresh.voice(voter, "approve", 0.0)
         own = mine if isinstance(mine, Cast) else replace(own, held=frozenset())
         fresh.votes.append(own)
         if fresh.comes_to(own, 0.0) is not None:
             self.allow(args)
+            self.hear(tracked, own)
             self.go_on(tracked, "approved")
             return
         (new,) = again
         assert (new.id != item.id, new.args, [each.by.id for each in new.votes]) == (True, args, [who])
-        self.track(new, args, tracked.run, [own])
+        self.track(new, args, tracked.run, [own], edited=True)
 
     @precondition(lambda self: self.waits())
     @rule(data=st.data(), what=st.sampled_from(["crash", "crash", "fork", "cancel"]))
@@ -206,11 +207,15 @@ class Votes(Runs):
         if what == "fork":
             (item,) = self.store.fork(row.checkpoint_id).pending
             assert item.id != tracked.item.id and item.votes == ()
-            (listed,) = [each.approval for each in self.store.pending() if each.approval.id == item.id]
-            self.track(listed, tracked.args, replace(tracked.run))
+            (forked,) = [each for each in self.store.pending() if each.approval.id == item.id]
+            self.words[forked.branch_id] = self.words.get(tracked.branch, frozenset())
+            self.track(forked.approval, tracked.args, replace(tracked.run), edited=tracked.edited)
         else:
-            self.agent.cancel(row.branch_id, reason="enough")
+            who, reason = data.draw(st.sampled_from([None, *IDS])), data.draw(st.sampled_from([None, "enough"]))
+            self.agent.cancel(row.branch_id, reason=reason, by=who)
             self.known.remove(tracked)  # nothing is known of it any more
+            if reason is not None:  # the next run of the thread reads it
+                self.words[tracked.branch] = self.words.get(tracked.branch, frozenset()) | {who}
 
     @rule()
     def look(self) -> None:

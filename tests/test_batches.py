@@ -194,6 +194,9 @@ def test_what_is_malformed_is_refused_as_a_whole_in_either_way(desk: Desk) -> No
         refused(desk, InvalidDecision, "by says who decides", good, by=None, **options)
         refused(desk, InvalidDecision, "channel is text, not int", good, channel=7, **options)
         refused(desk, InvalidDecision, "decide_all takes Answered", good, item.id, **options)
+        for given in (None, good, item.id, {item.id: good}, iter([good])):
+            with pytest.raises(InvalidDecision, match="decide_all takes a list of Answered"):
+                decide_all(desk, given, **options)  # type: ignore[arg-type]
     found = decide_all(desk, [answered(item, pending_id=f"pend_{number}") for number in range(1000)])
     assert {type(each.error) for each in found} == {UnknownPending}
 

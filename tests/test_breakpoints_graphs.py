@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drivers import Driver
+from drivers import Driver, decide_first
 from stop_scenes import EVERY, OF_AGENTS, Case, desk, nested, stops_of, walk, works
 
 from phronomy import (
@@ -111,7 +111,8 @@ def test_stops_of_several_kinds_after_one_node_are_each_decided(driver: Driver, 
     assert ([item.id for item in half.pending], graph.state_of(half).log) == ([second], ["a 1", "b 1"])
     assert driver.resume(graph, half, **asked).output.log == ["a 1", "b 1", "c 1"]
     for id in (first, second):
-        rejected = driver.resume(graph, driver.fork(graph, paused.id), approved=False)
+        fork = driver.fork(graph, paused.id)
+        rejected = driver.resume(graph, fork, decisions=decide_first(fork, Reject()))
         assert (rejected.status, id in [item.id for item in rejected.checkpoint.pending]) == ("rejected", False)
 
 

@@ -89,6 +89,21 @@ class Mortal(MemoryStore):
         self._mortal(lambda: super(Mortal, self).announced(branch_id, seq))
 
 
+def test_a_message_of_somebody_who_was_removed_since_begins_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    platform = MinimalPlatform()
+    store = MemoryStore(clock=platform.clock)
+    with_people(store, platform)
+    bot, agent = bot_of(store, platform)
+    sent = platform.write(RITA, "Pay 7").sent
+    response = bot.approvals.handle("POST", sent.path, sent.headers, sent.body)
+    assert StoreDirectory(store).remove("rita")
+    assert response.after is not None
+    response.after()
+    settle(bot, agent, platform)
+    assert store.branches() == [] and Messages(store).queues() == []
+    assert "removed from the directory: it begins no run" in caplog.text
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_process_that_dies_anywhere_leaves_one_run_and_one_answer(after: bool) -> None:
     """From the message to the answer, with a request and a click between. Slack sends again what nobody has acknowledged."""

@@ -618,3 +618,50 @@ def test_a_content_type_that_nobody_knows_is_not_quoted(driver: Driver, kind: An
             with model, pytest.raises(ModelError) as caught:
                 driver.invoke(Agent(model=model), "hi")
         assert str(caught.value).endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "sent"),
+    [
+        ("gpt-4o-mini", {}, {"max_tokens": 50}),
+        ("gpt-5", {}, {"max_completion_tokens": 50}),
+        ("openai/gpt-5.2-mini", {}, {"max_completion_tokens": 50}),
+        ("o3-mini", {}, {"max_completion_tokens": 50}),
+        ("gpt-oss-120b", {}, {"max_tokens": 50}),
+        ("gpt-35-turbo", {}, {"max_tokens": 50}),
+        ("gpt-10", {}, {"max_completion_tokens": 50}),
+        ("my-deployment", {"max_completion_tokens": 70}, {"max_completion_tokens": 70}),
+    ],
+)
+def test_the_limit_of_tokens_goes_by_the_name_that_the_model_takes(name: str, extra: Any, sent: Any) -> None:
+    with ChatServer(["Done."]) as server:
+        model = ChatCompletionsModel(name, base_url=server.base_url, api_key="k")
+        settings = ModelSettings(max_tokens=50, extra=extra)
+        Agent(name="a", model=model, settings=settings).invoke("Go")
+        assert {key: value for key, value in server.requests[0].items() if "max" in key} == sent
+
+
+def test_the_words_of_the_provider_are_told_to_a_developer_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"error": {"message": "Unsupported parameter: max_tokens. Your key is sk-canary-1.\x1b[1m", "code": "odd"}}
+    told = {}
+    for wanted in ("0", "1"):
+        monkeypatch.setenv("PHRONOMY_PROVIDER_ERRORS", wanted)
+        with ChatServer([Fault(status=400, body=said)]) as server:
+            model = ChatCompletionsModel("m", base_url=server.base_url, api_key="sk-canary-1", max_attempts=1)
+            with pytest.raises(ModelError) as caught:
+                Agent(name="a", model=model).invoke("Go")
+        told[wanted] = str(caught.value)
+    assert told["0"].endswith("status 400")
+    assert told["1"].endswith(
+        "status 400; the provider says: odd Unsupported parameter: max_tokens. Your key is ***. [1m"
+    )
+
+
+def test_the_words_of_the_provider_hold_no_key_from_the_address_or_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHRONOMY_PROVIDER_ERRORS", "1")
+    settings = ModelSettings(extra={"extra_headers": {"api-key": "Key canary-2-Zx91"}})
+    with ChatServer([Fault(status=400, body={"error": "Basic dXNlcjpjYW5hcnk=, Key canary-2-Zx91"})]) as server:
+        address = server.base_url.replace("://", "://user:canary@")
+        model = ChatCompletionsModel("m", base_url=address, settings=settings, max_attempts=1)
+        with pytest.raises(ModelError, match=r"the provider says: Basic \*\*\*, Key \*\*\*$"):
+            Agent(name="a", model=model).invoke("Go")

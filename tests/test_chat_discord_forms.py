@@ -23,7 +23,7 @@ def desk(fake: FakeDiscord, space: str, **args: Any) -> tuple[MemoryStore, Any]:
     """A request for a call of a tool with these parameters, and its message."""
     store = MemoryStore(clock=fake.clock)
     with_people(store, fake)
-    approvals = approvals_of(store, fake)
+    approvals = approvals_of(store, fake, approve_unseen=True)
     made: dict[str, Any] = {"Literal": Literal}
     exec(f"def pay({space}) -> str: ...", made)
     pay = tool(requires_approval=True)(made["pay"])

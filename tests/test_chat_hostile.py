@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from chat_scenes import RITA, approvals_of, asked, emptied, with_people
+from loopback import loopback
 
 from phronomy import Agent, MemoryStore
-from phronomy.chat import Card, Channel, ChannelError, RateLimited
+from phronomy.chat import Button, Card, Channel, ChannelError, RateLimited
 from phronomy.chat.bot.speech import answer_of
 from phronomy.chat.cards import card_of, title_of
 from phronomy.chat.discord import Discord
@@ -54,15 +54,8 @@ def platform_that_answers(status: int, headers: dict[str, str], body: bytes) -> 
         def log_message(self, *given: object) -> None:  # type: ignore[override]
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked_for
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with loopback(Handler) as (_, url):
+        yield url, asked_for
 
 
 def channels_at(url: str) -> list[tuple[Channel, str, str]]:
@@ -188,6 +181,28 @@ def test_no_title_is_left_out_and_none_takes_long(name: str, title: str) -> None
     told = " ".join([card.title, *card.notes])
 
     assert (escaped(title) if len(title) < 1_000 else "2,000,000 characters") in told
+
+
+@pytest.mark.parametrize(
+    ("args", "whole"),
+    [
+        ({"order": 7}, True),
+        ({"": 7}, True),
+        ({"n" * 80: 7}, True),
+        ({"n" * 81: 7}, False),
+        ({"\u202e" * 14: 7}, False),
+        ({"n" * 80 + "1": 7, "n" * 80 + "2": 7}, False),
+        ({"note": "n" * 301}, False),
+    ],
+)
+def test_what_is_cut_is_not_approved_there_be_it_a_name_or_a_value(args: Any, whole: bool) -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    item = asked(approvals_of(store, platform), store)
+    buttons = (Button(action="approve", label="Approve", data="a"), Button(action="reject", label="Reject", data="r"))
+    request = replace(store.request(item.id), approval=item.evolve(args=canonical(args)))
+    card = card_of(request, channel="minimal", buttons=buttons)
+    assert (card.whole, [each.action for each in card.buttons]) == (whole, ["approve", "reject"][not whole :])
 
 
 @pytest.mark.parametrize("text", ["", " \n\t ", "\u200b" * 10, "\u2060", "\u3164", "\u00ad", "\u200d\u2800 "])

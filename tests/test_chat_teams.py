@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from chat_scenes import OTTO, RITA, approvals_of, asked, desk, emptied, with_people
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ports import HeldPort
 
 from phronomy import Agent, Approval, ConfigurationError, MemoryStore, PendingApproval, tool
 from phronomy.chat import (
@@ -569,11 +571,10 @@ def test_an_answer_that_is_none_of_teams_is_read_no_further(answer: Any, caplog:
 
 
 def test_nobody_at_the_address_is_an_error_of_the_platform() -> None:
-    server = Loopback(lambda method, path, headers, body: None)
-    cloud = Cloud(login_url=server.url)
-    server.close()
+    port = HeldPort()
+    cloud = Cloud(login_url=f"http://127.0.0.1:{port.number}")
     connector = Connector(app_id=APP_ID, app_password="p", tenant_id=TENANT, service_url="https://x/", cloud=cloud)
-    with pytest.raises(ChannelError, match="ConnectError") as error:
+    with port, pytest.raises(ChannelError, match="ConnectError") as error:
         connector.post("19:a@thread.v2", {})
     assert type(error.value) is ChannelError and error.value.__cause__ is None
 
@@ -634,7 +635,7 @@ def test_a_request_that_is_long_in_every_way_fits_into_a_message(teams: FakeTeam
     assert (
         "more: " in shown.text
         and "characters, SHA-256 " in shown.text
-        and {"approve", "reject"} <= shown.buttons.keys()
+        and {"respond", "reject", "reason"} == shown.buttons.keys()
     )
     [activity] = teams._service.messages.values()
     assert len(json.dumps(activity, ensure_ascii=False).encode()) < LARGEST and teams.pings() == []
@@ -646,14 +647,16 @@ def test_where_a_message_is_too_large_it_says_so_and_keeps_its_buttons(teams: Fa
         lines=tuple(Line(name=f"n{n}", value="\u6f22" * 300) for n in range(60)),
         buttons=BUTTONS,
         link="https://i.example/1",
+        approves_unseen=True,
     )
+    assert '"a' + "x" * 44 not in json.dumps(message_of(replace(large, approves_unseen=False)))
     content = json.dumps(message_of(large))
     assert "too long for Teams" in content and "see the inbox" in content and len(content) < 6_000
     assert content.count('"a' + "x" * 44) == 3  # the button, its fallback, and the refresh
     # Teams may take less than it says.
     teams.largest = 9_000
     before = len(teams.calls)
-    middle = card(lines=(Line(name="n", value="v" * 5_000),), buttons=BUTTONS)
+    middle = card(lines=(Line(name="n", value="v" * 5_000),), buttons=BUTTONS, approves_unseen=True)
     ref = channel.post(teams.conversation_id, middle, key="k")
     channel.update(ref, middle)
     assert [method for method, _, _ in teams.calls[before:]] == ["POST", "POST", "PUT", "PUT"]

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from chat_scenes import OTTO, RITA, approvals_of, asked, emptied, with_people
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback import loopback
 
 from phronomy import Agent, Approval, ConfigurationError, MemoryStore, tool
 from phronomy.chat import (
@@ -500,7 +502,7 @@ def test_what_telegram_says_of_a_failure_is_not_quoted(fake: FakeTelegram) -> No
             b'{"ok": false, "description": "Bad Request: group chat was upgraded to a supergroup chat",'
             b' "parameters": {"migrate_to_chat_id": -1001}}',
             ChannelRefused,
-            "another id",
+            "another id: route to telegram:-1001",
         ),
         (400, b'{"ok": false, "description": ["secret"]}', ChannelRefused, "status 400"),
     ],
@@ -647,10 +649,10 @@ def test_a_request_that_is_long_in_every_way_keeps_its_buttons_and_says_what_is_
     emptied(approvals, fake.clock)
     [shown] = fake.messages()
     assert {
-        "approve",
+        "respond",
         "reject",
         "reason",
-    } <= shown.buttons.keys() and shown.link == f"https://inbox.example/requests/{item.id}"
+    } == shown.buttons.keys() and shown.link == f"https://inbox.example/requests/{item.id}"
     assert "more, which do not fit into a message. Open the request in the inbox." in shown.text
     assert item.digest[:12] in shown.text and size(shown.text) <= 4_096 and fake.pings() == []
 
@@ -765,3 +767,56 @@ def test_a_mention_that_cannot_be_known_without_a_username_is_in_the_log_once(ca
     for each in (mentioned, mentioned):
         assert nameless.read(each) == Response()
     assert caplog.text.count("give the channel its username") == 1 and "my own words" not in caplog.text
+
+
+class Upgraded(BaseHTTPRequestHandler):
+    """The Bot API after a group, -4242, has become the supergroup -1001234567890."""
+
+    def do_POST(self) -> None:
+        sent = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        server: Any = self.server
+        server.sent.append((self.path.rpartition("/")[2], sent["chat_id"]))
+        moved = sent["chat_id"] == -4242
+        answer: dict[str, Any] = {
+            "ok": True,
+            "result": {"chat": {"id": -1001234567890}, "message_id": len(server.sent)},
+        }
+        if moved:
+            answer = {
+                "ok": False,
+                "error_code": 400,
+                "description": "Bad Request: group chat was upgraded to a supergroup chat",
+                "parameters": {"migrate_to_chat_id": -1001234567890},
+            }
+        data = json.dumps(answer).encode()
+        self.send_response(400 if moved else 200)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing."""
+
+
+def test_a_group_that_has_become_a_supergroup_is_written_to_there(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says its id once, and what was routed to the old one, a reminder and an edit of an old message included, goes on."""
+    with loopback(Upgraded) as (server, url):
+        server.sent = []  # type: ignore[attr-defined]
+        channel = Telegram(bot_token="1:" + "A" * 35, secret_token="s" * 32, base_url=url)
+        assert channel.say("-4242", "Hello", key="k") == "-1001234567890/2"
+        assert channel.say("-4242", "Hello again", key="k") == "-1001234567890/3"
+        with pytest.raises(BotRefused, match="another id: route to telegram:-1001234567890") as refused:
+            channel.api.call("editMessageText", seconds=5, chat_id=-4242, message_id=7, text="t")
+        assert (refused.value.gone, refused.value.moved_to) == (True, -1001234567890)  # an old message is not there
+    assert [chat for _, chat in server.sent] == [-4242, -1001234567890, -1001234567890, -4242]  # type: ignore[attr-defined]
+    (line,) = [each.getMessage() for each in caplog.records if "supergroup" in each.getMessage()]
+    assert (
+        line == "telegram: the group -4242 is a supergroup now, and messages go there. Route to telegram:-1001234567890"
+    )
+
+
+@pytest.mark.parametrize("moved", ['"secret"', "true", "1.5", "null", "{}", "99999999999999999999999"])
+def test_what_is_no_id_of_a_chat_is_not_quoted(moved: str) -> None:
+    with pytest.raises(BotRefused) as refused:
+        _result("sendMessage", 400, b'{"ok": false, "parameters": {"migrate_to_chat_id": %s}}' % moved.encode())
+    assert refused.value.moved_to is None and str(refused.value) == "sendMessage: status 400"

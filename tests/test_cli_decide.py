@@ -166,7 +166,7 @@ def test_yes_approves_nothing_that_is_masked_unless_it_is_revealed(
 
 def test_rejected_the_model_reads_why_and_then_says_what_follows(said: Callable[[], str]) -> None:
     ends = {}
-    for then in ("continue", "block", "end"):
+    for then in ("continue", "block", "block_tool", "end"):
         (item,) = begin(thread=then).pending
         said()
         assert run("reject", item.id, "--yes", "--reason", "no receipt", "--then", then) == cli.DONE
@@ -176,6 +176,7 @@ def test_rejected_the_model_reads_why_and_then_says_what_follows(said: Callable[
     assert ends == {
         "continue": "The run is completed.",
         "block": "The run is completed.",
+        "block_tool": "The run is completed.",
         "end": "The run is rejected.",
     }
     assert refunds() == []
@@ -228,7 +229,7 @@ def test_edited_arguments_are_validated_and_shown_and_what_is_hidden_stays(
     same = '{"order_id": 1042, "amount": 49.9, "note": "", "token": "[redacted]"}'
     assert run("edit", item.id, "--yes", "--args", same) == cli.PENDING
     assert "The arguments are as they were.\n" in said()
-    monkeypatch.setattr(decide, "confirm", lambda *given: True)  # somebody who sees it says yes
+    monkeypatch.setattr(decide, "confirm", lambda *given, **how: True)  # somebody who sees it says yes
     assert run("edit", item.id, "--args", '{"order_id": 7, "note": "\\u202e", "token": "[redacted]"}') == cli.DONE
     shown = said()
     assert (
@@ -255,6 +256,17 @@ To be run: refund
     for reveal, seen in (([], "[redacted]"), (["--reveal"], "s3cret")):
         assert run("show", ended.id, *reveal) == cli.DONE
         assert seen in said().replace("\n            ", " "), "what was edited in is quoted in the result"
+
+
+def test_the_mask_keeps_a_secret_also_where_it_is_revealed(said: Callable[[], str]) -> None:
+    """`--yes` asks for `--reveal`, and the text that stands for a secret does not become one by that. Elsewhere it is a text."""
+    (item,) = begin().pending
+    edited = '{"order_id": 7, "amount": 49.9, "note": "[redacted]", "token": "[redacted]"}'
+    assert run("edit", item.id, "--args", edited, "--yes", "--reveal") == cli.DONE
+    with SQLiteStore("runs.db") as store:
+        [taken] = store.latest("t1").decisions  # type: ignore[union-attr]
+    assert taken.args == {"order_id": 7, "amount": 49.9, "note": "[redacted]", "token": "s3cret"}
+    assert refunds() == ["7 49.9 s3cret"]
 
 
 def test_a_changed_secret_is_told_and_not_shown(said: Callable[[], str]) -> None:
@@ -297,7 +309,7 @@ def test_edit_opens_the_editor_with_the_arguments(
     monkeypatch.setenv(
         "VISUAL", editor(place, 'cp "$2" seen.json; ls -ld "$(dirname "$2")" > mode; sed -i s/49.9/20/ "$2"')
     )
-    monkeypatch.setattr(decide, "confirm", lambda *given: True)  # somebody who sees it says yes
+    monkeypatch.setattr(decide, "confirm", lambda *given, **how: True)  # somebody who sees it says yes
     assert run("edit", item.id) == cli.DONE
     assert json.loads((place / "seen.json").read_text()) == {
         "order_id": 1042,
@@ -411,7 +423,7 @@ def test_what_changes_between_showing_and_deciding_is_an_error(
     checkpoint = begin()
     (item,) = checkpoint.pending
 
-    def tampered(*_: Any) -> bool:
+    def tampered(*_: Any, **how: Any) -> bool:
         tamper(item, LISTED, LOGGED)
         return True
 
@@ -431,7 +443,7 @@ def test_decided_elsewhere_between_showing_and_deciding(
 ) -> None:
     (item,) = begin().pending
 
-    def meanwhile(*_: Any) -> bool:
+    def meanwhile(*_: Any, **how: Any) -> bool:
         import desk
 
         with SQLiteStore("runs.db") as store:

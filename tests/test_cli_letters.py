@@ -9,8 +9,12 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
+from timeit import timeit
+from typing import Any
 
 import pytest
+from drivers import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
@@ -18,6 +22,8 @@ from test_cli_runs import place, run, said
 
 from phronomy import Agent, Checkpoint, SQLiteStore, cli
 from phronomy.cli.screen import Screen, json_text
+from phronomy.foundation import lookalikes
+from phronomy.foundation.lookalikes import LOOKALIKES
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.testing import ScriptedModel, call
 
@@ -49,6 +55,44 @@ WRITTEN = {
     "a tag": ("a\U000e0041", r"a\U000e0041"),
     "a line": ("a\u2028b\nc", r"a\u2028b\x0ac"),
     "a half of a pair": ("\ud800", r"\ud800"),
+    "a letter from right to left before groups of digits": ("\u05d0 1234 5678", r"\u05d0 1234 5678"),
+    "one between them": ("DE12 \u05d0 3456", r"DE12 \u05d0 3456"),
+    "one in a path": ("a/\u0627/b", r"a/\u0627/b"),
+    "two in a list": ('["\u05d0","\u05d1"]', r'["\u05d0","\u05d1"]'),
+    "letters of Lisu": ("\ua4ee\ua4da\ua4df\ua4f0", r"\ua4ee\ua4da\ua4df\ua4f0"),
+    "letters of Cherokee": ("\u13aa\u13df\u13b7\u13ac", r"\u13aa\u13df\u13b7\u13ac"),
+    "letters of Coptic": ("\u2c9e\u2ca2\u2c88\u2c9a", r"\u2c9e\u2ca2\u2c88\u2c9a"),
+    "Latin letters of phonetics": ("p\u0251yp\u0251l", r"p\u0251yp\u0251l"),
+    "a dotless i in an address": ("g\u0131thub.com", r"g\u0131thub.com"),
+    "a dotless i in a name": ("paypa\u0131", r"paypa\u0131"),
+    "one more letter beside it": ("\u0410\u0421\u041c\u0415 (\u0416)", "\\u0410\\u0421\\u041c\\u0415 (\u0416)"),
+    "a wide letter among others": ("p\uff41y", r"p\uff41y"),
+    "a digit that looks like another": ("\u09ea", r"\u09ea"),
+    "a slash that is none": ("paypal.com\u2044x", r"paypal.com\u2044x"),
+    "a dot that is none": ("example\u2024com", r"example\u2024com"),
+    "dots that are none before a path": ("\u2024\u2024/etc", r"\u2024\u2024/etc"),
+    "a low quotation mark as a comma": ("1\u201a000", r"1\u201a000"),
+    "a Greek question mark": ("rm x\u037e ls", r"rm x\u037e ls"),
+    "a ratio": ("https\u2236//x", r"https\u2236//x"),
+    "a minus sign": ("rm \u2212rf \u22125", r"rm \u2212rf \u22125"),
+    "a hyphen that is none": ("a\u2010b 1\u20112", r"a\u2010b 1\u20112"),
+    "a stroke of an ideograph": ("paypa\u4e28 a\u4e28b", r"paypa\u4e28 a\u4e28b"),
+    "slashes that are kana": ("https:\u30ce\u30cee.com", r"https:\u30ce\u30cee.com"),
+    "kana in an address beside Japanese": ("a\u30ceb \u6771\u4eac", "a\\u30ceb \u6771\u4eac"),
+    "a click of Khoisan": ("Pay\u01c3", r"Pay\u01c3"),
+    "a numeral of Old Italic": ("a\U00010322b", r"a\U00010322b"),
+    "a digit of Hindi among others": ("12\u09683", r"12\u09683"),
+    "a digit of Arabic in an amount": ("1\u0662,000.5\u0660", r"1\u0662,000.5\u0660"),
+    "a wide digit among others": ("1\uff10", r"1\uff10"),
+    "wide signs": ("a\uff0ecom x\uff1bls 1\uff0c000", r"a\uff0ecom x\uff1bls 1\uff0c000"),
+    "a wide word beside others": ("pay \uff21\uff23 5", r"pay \uff21\uff23 5"),
+    "raised letters": ("\u1d56aypa\u02e1", r"\u1d56aypa\u02e1"),
+    "a modifier apostrophe": ("don\u02bct", r"don\u02bct"),
+    "a colon of phonetics": ("a\u02d0b", r"a\u02d0b"),
+    "signs of mathematics": ("x\u2217y a\u2223b", r"x\u2217y a\u2223b"),
+    "numbers of Arabic that would change places": ("\u0661\u0662-\u0663", r"\u0661\u0662-\u0663"),
+    "a note head that shows as nothing": ("a\U0001d159b", r"a\U0001d159b"),
+    "marks without end": ("\u0e01" + "\u0e49" * 5, "\u0e01" + "\u0e49" * 4 + r"\u0e49"),
 }
 PLAIN = (
     *("order_id 1042", "Grüße, Zoë; naïve café", "Привет, как дела? Это рок, а не сор.", "Δόξα τῷ θεῷ", "αβγ"),
@@ -58,6 +102,19 @@ PLAIN = (
         "\uff21\uff22\uff23",
         "👍🏽 → …",
         "Việt Nam",
+        "ref ٣٫١٤ x ٣",
+        "使用Python（3.11）版本，OK，谢谢：A／B",
+        "新闻丨Python 教程、Aノート、Bノ",
+        "価格は１，０００円、A４判（NHK「ＮＨＫ」）",
+        "हिन्दी में १२३ और 45। Python है।",
+        "한국어 (테스트) ABC（가나）",
+        "ראשון, שני; שלישי: מה־זה? ״שלום״",
+        "أولا، ثانيا؛ ماذا؟",
+        "Τι κάνεις\u037e Καλά, Python\u037e",
+        "п'ять п\u02bcять об’єкт 5–6",
+        "10–20, 3×4, it’s ‘so’, ‚so‘, „x“, 5′",
+        "m² x⁺ H₂O, 1 − 3 ∪ 4",
+        "Հայերեն։ Python։",
         "İstanbul ılık",
         "x_\u043f\u0440\u0438\u0432\u0435\u0442",
     ),
@@ -73,6 +130,19 @@ def test_what_is_not_what_it_looks_like_is_written_out(text: str, written: str) 
 def test_what_people_write_is_shown_as_it_is(text: str) -> None:
     text = unicodedata.normalize("NFC", text)
     assert escaped(text) == text
+
+
+def test_many_odd_letters_take_little_time() -> None:
+    assert timeit(lambda: escaped("\u0430\u0251\ua4ee " * 100_000), number=1) < PATIENCE / 30
+
+
+def test_the_table_of_lookalikes_is_read_from_the_confusables() -> None:
+    rows = ["0430 ;\t0061", "0031 ;\t006C", "1D429 ;\t0070", "05D0 ;\t2135"]
+    given = "\n".join(["# \u00a9 2020 Unicode", "# Version: 13.0.0", *(f"{row} ;\tMA\t#" for row in rows)])
+    made: dict[str, Any] = {}
+    exec(run_path(str(Path(__file__).parent.parent / "docs" / "lookalikes.py"))["source"](given), made)
+    assert made["LOOKALIKES"] == {"a": "\u0430"}
+    assert LOOKALIKES["a"][:1] == "\u0251" and "13.0.0" in (lookalikes.__doc__ or "")
 
 
 @given(st.text(alphabet=st.characters()))

@@ -482,6 +482,7 @@ def test_of_what_a_handler_has_decided_the_end_of_its_run_is_shown(said: Callabl
         (record,) = store.audit()
     assert run("show", record.pending_id or "") == cli.DONE
     shown = said()
+    assert re.search(r"Asked: ship\b", shown)
     assert re.search(rf"\nIt was rejected \(handler\) at {CLOCK}; the run has ended\.\n", shown)
     assert "waited at" not in shown
     assert run("history", record.pending_id or "", "--json") == cli.DONE

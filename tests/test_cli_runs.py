@@ -39,14 +39,19 @@ def waits_while(name):
             time.sleep(0.01)
 
 
-@tool(requires_approval=True, redact=["token"])
-def refund(order_id: int, amount: Annotated[float, Field(gt=0)] = 49.9, note: str = "", token: str = "s3cret") -> str:
-    """Refund an order, in euros."""
+def pay(order_id, amount, token):
+    """The work of both tools."""
     print("refunding \\x1b[31m")
     with Path("refunds.txt").open("a") as file:
         file.write(f"{order_id} {amount} {token}\\n")
     waits_while("hang")
     return f"{amount} euros for order {order_id} are on their way"
+
+
+@tool(requires_approval=True, redact=["token"])
+def refund(order_id: int, amount: Annotated[float, Field(gt=0)] = 49.9, note: str = "", token: str = "s3cret") -> str:
+    """Refund an order, in euros."""
+    return pay(order_id, amount, token)
 
 
 def reply(request):
@@ -84,7 +89,7 @@ def asynchronous():
         order_id: int, amount: Annotated[float, Field(gt=0)] = 49.9, note: str = "", token: str = "s3cret"
     ) -> str:
         """Refund an order, in euros."""
-        return refund.execute(order_id, amount, note, token)
+        return pay(order_id, amount, token)
 
     return Agent(name="desk", model=ScriptedModel(reply), tools=[arefund])
 

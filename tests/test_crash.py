@@ -194,6 +194,7 @@ BY_DEFAULT = {
     "sqlite-announced-async": 5,
     "sqlite-requests-sync": 9,
     "sqlite-pruned-async": 5,
+    "sqlite-messaged-sync": 4,
     "postgres-edited-sync": 4,
     "redis-forked-sync": 4,
 }

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, Driver
+from drivers import PATIENCE, Driver, decide_first
 from pattern_scenes import kinds, payer, plain, waits
 from places import Place
 from test_stream import Pieces, take_until
@@ -76,9 +76,9 @@ def test_a_step_that_waits_for_a_human_holds_up_only_what_needs_it(driver: Drive
     )
     first = driver.invoke(pattern, "x")
     assert (waits(first), paid) == (["ann", "bob"], ["read", "sort"])
-    second = driver.resume(pattern, first.checkpoint, approved=True)
+    second = driver.resume(pattern, first.checkpoint, decisions=decide_first(first.checkpoint))
     while second.suspended:
-        second = driver.resume(pattern, second.checkpoint, approved=True)
+        second = driver.resume(pattern, second.checkpoint, decisions=decide_first(second.checkpoint))
     assert (second.output, sorted(paid[2:])) == (["ann", "bob"], ["ann", "bob"])
 
 

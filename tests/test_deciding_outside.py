@@ -347,6 +347,7 @@ def test_what_is_malformed_or_does_not_fit_is_refused_and_nothing_is_recorded(de
     refused(desk, InvalidDecision, "by says who decides", by=None)
     refused(desk, InvalidDecision, "by is a Principal", by="")
     refused(desk, InvalidDecision, "key is text that is not empty", key="")
+    refused(desk, InvalidDecision, "key has a lone surrogate", key="\ud800")
     refused(desk, InvalidDecision, "channel is text, not int", channel=5)
     refused(desk, InvalidDecision, "it is no breakpoint: reject it|is no breakpoint", Skip())
     for answer in (True, "yes", Approve, {"approved": True}):

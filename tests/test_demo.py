@@ -336,8 +336,8 @@ def test_edited_arguments_are_validated_shown_run_and_told(file: Path) -> None:
         desk.sees(r"order_id \(integer\) \[.*\]: ")
         desk.types("")
         for nonsense, why in (
-            ("fifty", "unable to parse"),
-            ("NaN", "unable to parse|finite"),
+            ("fifty", "Write a number in digits"),
+            ("NaN", "Write a number in digits"),
             ("-3", "greater than 0"),
         ):
             desk.sees(r"amount \(number\) \[.*\]: ")

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from drivers import decide_first
 
-from phronomy import Agent, Checkpoint, CheckpointDiff, ConfigurationError, Message, Usage, tool
+from phronomy import Agent, Checkpoint, CheckpointDiff, ConfigurationError, Message, Reject, Usage, tool
 from phronomy.records.calls import Added
 from phronomy.records.diff import PLACE, diff
 from phronomy.testing import ScriptedModel, call
@@ -67,7 +68,7 @@ def test_a_checkpoint_does_not_differ_from_itself_or_its_copy() -> None:
 def test_a_child_differs_from_its_parent_by_what_it_adds_and_the_other_way_round_by_what_it_lacks() -> None:
     agent = an_agent()
     asked = agent.invoke("go").checkpoint
-    paid = agent.resume(asked, approved=True, by="ann").checkpoint
+    paid = agent.resume(asked, decisions=decide_first(asked), by="ann").checkpoint
     end = agent.resume(paid, approved=False).checkpoint
     first, second = asked.pending
 
@@ -118,8 +119,8 @@ def test_forks_differ_by_what_was_decided_in_each() -> None:
     )
     assert summary(diff(asked, other)).endswith("+1 step, also differs: label")
     for _ in range(2):
-        one = agent.resume(one, approved=True).checkpoint
-        other = agent.resume(other, approved=False, reason="no").checkpoint
+        one = agent.resume(one, decisions=decide_first(one)).checkpoint
+        other = agent.resume(other, decisions=decide_first(other, Reject(reason="no"))).checkpoint
     found = diff(one, other)
     assert [(change.change, change.at) for change in found.messages] == [("changed", 3), ("changed", 4)]
     assert [(change.before.settlement, change.after.settlement) for change in found.messages] == [  # type: ignore[union-attr]
@@ -196,6 +197,7 @@ OTHER: dict[str, Any] = {
     "skipping": True,
     "passed": ("post_run@1",),
     "added": (Added(message=Message(role="user", content="more"), at=datetime(2030, 1, 1, tzinfo=UTC)),),
+    "unread": (Added(message=Message(role="user", content="less"), at=datetime(2030, 1, 1, tzinfo=UTC)),),
     "unguarded": "output",
     "refusal": {"stage": "input", "guardrail": "g", "code": "c", "message": "m"},
     "ended": "completed",
@@ -204,6 +206,8 @@ OTHER: dict[str, Any] = {
     "elapsed": 7,
     "state": {"k": 1},
     "requester": {"id": "rita"},
+    "requesters": ("ann",),
+    "known": (("slack:U1", "ann"),),
     "scopes": ("invoices:read",),
     "events": ({"id": "evt", "name": "payment", "by": {"id": "bank"}, "at": datetime(2030, 1, 1, tzinfo=UTC)},),
     "journal": ({"type": "output_refused", "error": "e"},),
@@ -265,7 +269,7 @@ def test_nothing_that_was_said_is_in_the_text_of_a_difference() -> None:
     asked = agent.invoke(CANARY, metadata={CANARY: CANARY}).checkpoint
     start = agent.store.history(asked.id)[0]
     other = Agent(model=ScriptedModel([CANARY])).invoke("x", metadata={CANARY: [CANARY]}, label=CANARY).checkpoint
-    end = agent.resume(agent.resume(asked, approved=True).checkpoint, approved=True).checkpoint
+    end = agent.approve_all(asked).checkpoint
     for one, two in ((start, end), (end, start), (end, other), (other, start)):
         found = diff(one, two)
         assert found
@@ -282,7 +286,7 @@ def test_an_id_cannot_write_on_the_terminal() -> None:
 def test_a_difference_is_frozen_and_survives_as_json() -> None:
     agent = an_agent()
     asked = agent.invoke("go", metadata={"k": 5.0}).checkpoint
-    end = agent.resume(agent.resume(asked, approved=True).checkpoint, approved=True).checkpoint
+    end = agent.approve_all(asked).checkpoint
     found = diff(asked, end)
     assert CheckpointDiff.model_validate_json(found.model_dump_json()) == found
     with pytest.raises(ValueError, match="frozen"):

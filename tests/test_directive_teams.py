@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver
+from drivers import Driver, decide_first
 from handoff_scenes import to
 from nested_scenes import HOUR, Firm, asking, note, passing, tools_of
 from places import Place, place_of
@@ -96,7 +96,7 @@ class Team(Firm):
     def let_go(self, result: Result[Any], **options: Any) -> Result[Any]:
         """Approve all that waits, each time in another process, until nothing does."""
         while result.suspended:
-            result = self.resume(result.checkpoint.id, approved=True, **options)
+            result = self.resume(result.checkpoint.id, decisions=decide_first(result.checkpoint), **options)
         return result
 
 

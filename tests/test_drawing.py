@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from drivers import decide_first
 from hypothesis import given
 from hypothesis import strategies as st
 from test_log import AT, Writing
@@ -72,7 +73,7 @@ def test_a_run_is_drawn_with_its_stops_and_decisions() -> None:
     store = MemoryStore()
     agent = an_agent(store, [call("look")], [call("look"), *asks(1, 2)], "done")
     asked = agent.invoke("go").checkpoint
-    one = agent.resume(asked, approved=True, by="ann").checkpoint
+    one = agent.resume(asked, decisions=decide_first(asked), by="ann").checkpoint
     agent.resume(one, approved=False, by=Principal(id="b", name="Bob Grün"))
     assert drawn(store, asked.run_id).splitlines() == [
         'n0["0: input<br/>c0"]',

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import psycopg_pool
 import pytest
-from drivers import Driver
+from drivers import Driver, decide_first
 from redis.exceptions import ConnectionError as RedisConnectionError
 from tables import each
 
@@ -504,13 +504,15 @@ def test_that_nothing_was_decided_says_how_to_decide_and_that_a_tool_is_gone_is_
     two = ScriptedModel.by_turn([[call("charge", {"card": "1"}), call("charge", {"card": "2"})], "Done."])
     agent = Agent(name="desk", model=two, tools=[charge], store=MemoryStore())
     asked = driver.invoke(agent, "hi").checkpoint
-    with pytest.raises(
-        NothingDecided, match=r"give approved=True or False for all of them, or decisions={pending_id: Appr"
-    ):
-        driver.resume(agent, asked)
+    for given in ({}, {"approved": True}, {"approved": False, "reason": "no"}):
+        with pytest.raises(
+            NothingDecided, match=r"give decisions={pending_id: Approve\(\)} .*, or use approve_all"
+        ) as open_:
+            driver.resume(agent, asked, **given)
+        assert open_.value.pending_ids == tuple(item.id for item in asked.pending)
     bare = Agent(name="desk", model=two, store=agent.store)
     with pytest.raises(AgentChanged) as caught:
-        driver.resume(bare, asked, approved=True)
+        driver.resume(bare, asked, decisions=decide_first(asked))
     assert caught.value.changes == ("tool 'charge' of a pending call is gone",)
 
 

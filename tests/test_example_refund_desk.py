@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from drivers import PATIENCE
+from ports import HeldPort
 
 DESK = Path(__file__).parents[1] / "examples" / "refund_desk"
 
@@ -25,9 +25,8 @@ class Desk:
     """The example as a process, and what it printed."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self._port = HeldPort()
+        self.port = self._port.number
         self.process = subprocess.Popen(
             [sys.executable, str(DESK / "main.py")],
             cwd=folder,
@@ -44,13 +43,18 @@ class Desk:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(PATIENCE)
 
+    def close(self) -> None:
+        """Kill it, if it still runs."""
+        self.process.kill()
+        self.process.communicate()
+        self._port.close()
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(tmp_path)
     yield made
-    made.process.kill()
-    made.process.communicate()
+    made.close()
 
 
 def until(look: Callable[[], Any]) -> Any:

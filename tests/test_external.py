@@ -37,7 +37,7 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails.guardrail import Refuse, guardrail
+from phronomy.guardrails.guardrail import JsonSchemaOutput, Pass, Refuse, guardrail
 from phronomy.observability.timeline import timeline
 from phronomy.records.calls import Decided
 from phronomy.records.decisions import Decision
@@ -45,6 +45,7 @@ from phronomy.rules.authorization import authorize
 from phronomy.rules.transitions import apply
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.tools.context import InvalidArguments
+from phronomy.tools.json_schema.answers import misfit, misfits
 
 pytestmark = pytest.mark.worlds(2)
 
@@ -265,6 +266,33 @@ def test_without_a_declared_type_any_json_value_will_do(app: App) -> None:
         assert thing.check_response(None) is None  # type: ignore[func-returns-value]
     with pytest.raises(InvalidArguments):
         ExternalTool(name="thing", returns=int).check_response("7")
+
+
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+
+
+@each(
+    ("schema", "good", "bad"),
+    [
+        ({**DRAFT_4, "minimum": 0, "exclusiveMinimum": True}, 1, 0),
+        ({**DRAFT_7, "type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [1], [1, 2]),
+        ({**DRAFT_7, "definitions": {"P": {"type": "integer"}}, "$ref": "#/definitions/P", "maximum": 3}, 5, "x"),
+    ],
+)
+def test_a_schema_is_read_by_the_draft_that_it_names(schema: dict[str, Any], good: Any, bad: Any) -> None:
+    """As a result, as an edit with the store alone, in a form, and as an answer."""
+    thing = ExternalTool(name="thing", returns=schema)
+    thing.check_response(good)
+    with pytest.raises(InvalidArguments, match="the result is not of the type"):
+        thing.check_response(bad)
+    around = {key: schema[key] for key in ("$schema", "definitions") if key in schema}
+    whole = {**around, "type": "object", "properties": {"a": schema}}
+    assert (misfit({"a": good}, whole, declared=True), misfits({"a": good}, whole)) == (None, [])
+    assert misfit({"a": bad}, whole, declared=True) is not None
+    assert misfits({"a": bad}, whole) != []
+    assert JsonSchemaOutput(schema).check(good) == Pass()
+    assert isinstance(JsonSchemaOutput(schema).check(bad), Refuse)
 
 
 # A handler, a policy, guardrails

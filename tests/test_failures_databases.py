@@ -212,7 +212,7 @@ def test_a_set_up_is_part_of_the_transaction_that_it_is_made_in(driver: Driver, 
 
 WRITER = """
 import sys
-from drivers import ASYNC, SYNC
+from drivers import ASYNC, SYNC, decide_first
 from phronomy import Agent, open_store, tool
 from phronomy.testing import ScriptedModel, call
 
@@ -231,7 +231,7 @@ with open_store(url) as store:
     for number in range(12):
         result = driver.invoke(agent, "go", thread_id=f"{name}-{number}")
         while result.suspended:
-            result = driver.resume(agent, result.checkpoint, approved=True)
+            result = driver.resume(agent, result.checkpoint, decisions=decide_first(result.checkpoint))
         assert result.status == "completed"
 print("done")
 """

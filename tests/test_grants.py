@@ -572,9 +572,10 @@ def test_a_row_that_cannot_be_read_lets_nothing_through(text: str) -> None:
     assert found is not None
     rows = {"of another": other.model_dump_json(), "of nobody": made.evolve(givers=()).model_dump_json()}
     store.put_document(replace(found, text=rows.get(text, text)))
+    listed = store.grants()
+    assert listed == (other,) and [(each.kind, each.id) for each in listed.unreadable] == [("grant", made.id)]
+    assert grants_for(store, "desk", "pay", run_id="r") == (other,)
     for ask in (
-        store.grants,
-        lambda: grants_for(store, "desk", "pay", run_id="r"),
         lambda: store.use_grant(made, "pend_1"),
         lambda: store.sign_grant(made.id, by="otto"),
     ):

@@ -11,7 +11,18 @@ from graph_scenes import linked
 from places import Place
 from pydantic import BaseModel
 
-from phronomy import Agent, Approve, Limits, ModelConnectionError, NodeFailed, Reject, Step, sequential, tool
+from phronomy import (
+    Agent,
+    Approve,
+    Limits,
+    ModelConnectionError,
+    NodeFailed,
+    Reject,
+    Step,
+    ToolContext,
+    sequential,
+    tool,
+)
 from phronomy.engine import clock
 from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
@@ -99,6 +110,99 @@ def test_a_rejection_and_a_cancellation_are_not_tried_again(desk: Desk, driver: 
     waits = driver.invoke(app, INPUTS[make]).checkpoint
     ended = driver.cancel(app, waits, reason="enough")
     assert (ended.status, ended.checkpoint.pending, desk.paid) == ("cancelled", (), [])
+
+
+class Bank:
+    """Runs in which a transfer fails when the money may have gone: `paid` has each time that its body ran."""
+
+    def __init__(self, store: Store, **options: Any) -> None:
+        self.store = store
+        self.paid: list[int] = []
+        self.options = {"on_failure": "stop", **options}
+
+    def agent(self) -> Agent[Any, Any]:
+        """An agent that pays once."""
+
+        @tool(**self.options)
+        def pay(order: int) -> str:
+            """Pay an order."""
+            return self.pay(order)
+
+        return Agent(name="desk", description="Pays.", model=ScriptedModel.by_turn([PAY, "done"]), tools=[pay])
+
+    def pay(self, order: int) -> str:
+        """The body of the transfer."""
+        self.paid.append(order)
+        raise ConnectionError("no answer")
+
+    def caller(self) -> Agent[Any, Any]:
+        """An agent whose tool pays in its body."""
+
+        @tool(**self.options)
+        def pay(order: int) -> str:
+            """Pay an order."""
+            return self.pay(order)
+
+        @tool(calls=[pay])
+        def settle(context: ToolContext[Any]) -> str:
+            """Settle an order."""
+            return str(context.call_tool("pay", {"order": 1}))
+
+        return Agent(name="desk", model=ScriptedModel.by_turn([call("settle"), "done"]), tools=[settle])
+
+    def boss(self) -> Agent[Any, Any]:
+        """An agent with the agent as its tool."""
+        model = ScriptedModel.by_turn([call("desk", {"input": "go"}), "done"])
+        return Agent(name="boss", model=model, tools=[self.agent().as_tool(on_failure="stop")])
+
+    def node(self) -> Any:
+        """A graph whose node pays."""
+        gate: Any = {"requires_approval": True} if "requires_approval" in self.options else {}
+        nodes = StateGraph(Job, name="desk").add_node("pay", lambda job: {"text": self.pay(1)}, **gate)
+        return linked(nodes, START, "pay", END).compile()
+
+
+def stepped(bank: Bank, inner: Any, **options: Any) -> Any:
+    """The run as the only step of a pattern."""
+    return sequential(Step(inner, **options), store=bank.store)
+
+
+def in_a_node(bank: Bank, inner: Any, **options: Any) -> Any:
+    """The run in the only node of a graph."""
+    given = {} if not isinstance(inner, Agent) else {"input": "text", "output": "text"}
+    nodes = StateGraph(Job).add_node("desk", inner, **given, **options)
+    return linked(nodes, START, "desk", END).compile(store=bank.store)
+
+
+@pytest.mark.parametrize("gated", [True, False], ids=["gated", "open"])
+@pytest.mark.parametrize("make", [Bank.agent, Bank.caller, Bank.boss, Bank.node])
+@pytest.mark.parametrize("around", [stepped, in_a_node])
+def test_a_call_that_may_have_taken_effect_is_not_tried_again(
+    driver: Driver, place: Place, around: Any, make: Any, gated: bool
+) -> None:
+    bank = Bank(place.open(), **({"requires_approval": True} if gated else {}))
+    inner = make(bank)
+    app = around(bank, inner, retries=2, retry_wait=0)
+    start: Any = {"text": "go"} if around is in_a_node or make is Bank.node else "go"
+    asked: Any = driver.invoke(app, start).checkpoint if gated else None
+    with pytest.raises(NodeFailed, match="no answer") as failed:
+        driver.invoke(app, start) if asked is None else driver.resume(app, asked, approved=True, by="ada")
+    assert bank.paid == [1]
+    # Somebody who resumes it has decided that it may run again, and it does so once.
+    stopped: Any = failed.value.checkpoint
+    with pytest.raises(NodeFailed, match="no answer"):
+        driver.resume(app, stopped)
+    assert bank.paid == [1, 1]
+
+
+@pytest.mark.parametrize("around", [stepped, in_a_node])
+def test_an_idempotent_call_inside_is_tried_again(driver: Driver, place: Place, around: Any) -> None:
+    bank = Bank(place.open(), requires_approval=True, idempotent=True)
+    app = around(bank, bank.agent(), retries=2, retry_wait=0)
+    asked: Any = driver.invoke(app, {"text": "go"} if around is in_a_node else "go").checkpoint
+    with pytest.raises(NodeFailed, match="no answer"):
+        driver.resume(app, asked, approved=True, by="ada")
+    assert bank.paid == [1, 1, 1]
 
 
 @pytest.mark.parametrize("make", MAKES)

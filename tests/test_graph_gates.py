@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from drivers import Driver
+from drivers import Driver, decide_first
 from pydantic import BaseModel, Field
 
 from phronomy import (
@@ -400,11 +400,11 @@ def test_a_run_goes_on_with_a_state_that_has_more_channels_since(driver: Driver,
     old = released(Before, store, requires_approval=gate)
     new = released(After, store, requires_approval=gate)
 
-    asked = driver.invoke(
-        old, {}
-    ).checkpoint  # what was shown is what was approved of, and a state of the new class as well
-    assert new.drift(asked).changed == ()
-    result = driver.resume(new, asked, approved=True)
+    asked = driver.invoke(old, {}).checkpoint
+    assert (new.drift(asked).changed, len(new.drift(asked).asked_again)) == ((), 1)
+    again = driver.resume(new, asked, approved=True).checkpoint  # nobody has seen the values of the new channels
+    assert again.pending[0].args == {"state": {"currency": "EUR", "log": ["first"], "tags": ["new"]}}
+    result = driver.resume(new, again, approved=True)
     assert (result.output.log, result.output.currency) == (["first", "EUR"], "EUR")
 
     begun = driver.step(old, {}).checkpoint
@@ -481,5 +481,5 @@ def test_states_are_edited_under_the_names_by_which_a_stop_tells_runs_of_one_nod
     asked = driver.invoke(graph, {}).checkpoint
     assert sorted(graph.stop_of(asked).nested) == ["inner[0]", "inner[1]"]
     paths: list[tuple[str, ...]] = []
-    driver.resume(graph, asked, approved=True, modify_state=lambda path, _: paths.append(path))
+    driver.resume(graph, asked, decisions=decide_first(asked), modify_state=lambda path, _: paths.append(path))
     assert paths == [(), ("inner[0]",), ("inner[1]",)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from crash_worker import NEVER
-from drivers import ASYNC, PATIENCE, SYNC, Driver, calls_ended, open_kind, rows
+from drivers import ASYNC, PATIENCE, SYNC, Driver, calls_ended, decide_first, open_kind, rows
 from graph_spike import Desk, Graph, Inside, Slow, carry_on
 from selection import scaled
 
@@ -235,7 +235,7 @@ def test_a_missing_nested_run_is_an_error_and_no_silent_restart(desk: Desk, driv
         graph = desk.office(there)
         graph._bearer = True
         with pytest.raises(CheckpointError, match=r"the run nested at 2.1 .* is missing"):
-            driver.resume(graph, stop.model_copy(update={"nested": ()}), approved=True)
+            driver.resume(graph, stop.model_copy(update={"nested": ()}), decisions=decide_first(stop))
     assert desk.done == ["clerk_reads", "count", "open"]
 
 

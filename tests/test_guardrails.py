@@ -359,7 +359,7 @@ def test_the_first_that_refuses_is_the_last_that_is_asked() -> None:
 
 @pytest.mark.parametrize("stage", ["input", "output"])
 def test_a_refused_input_or_answer_is_the_end_whatever_was_said(stage: Any) -> None:
-    for then in ("continue", "block", "end"):
+    for then in ("continue", "block", "block_tool", "end"):
         verdict = either([saying("closed", Refuse("no", then=then))], "x", stage)  # type: ignore[arg-type]
         assert verdict.refusal is not None
         assert (verdict.refusal.stage, verdict.refusal.then) == (stage, "end")
@@ -403,7 +403,7 @@ def test_lone_surrogates_are_replaced() -> None:
         ({"message": ""}, "message is a text that is not empty"),
         ({"message": None}, "message is a text"),
         ({"message": "no", "code": " "}, "code is a text"),
-        ({"message": "no", "then": "retry"}, "then is 'continue', 'block' or 'end'"),
+        ({"message": "no", "then": "retry"}, "then is 'continue', 'block', 'block_tool' or 'end'"),
     ],
 )
 def test_a_refusal_is_checked(wrong: Any, why: str) -> None:
@@ -931,6 +931,9 @@ def test_the_schema_is_checked_and_cannot_change_afterwards() -> None:
     assert either([mine], "{}", "output").refusal is None
     with pytest.raises(ConfigurationError, match="the schema is none: type does not fit 'anyOf'"):
         JsonSchemaOutput({"type": "objekt"})
+    for unknown in ([], "http://[", "http://example.com/none"):
+        with pytest.raises(ConfigurationError, match="the schema is none"):
+            JsonSchemaOutput({"$schema": unknown, "type": "objekt"})
     with pytest.raises(ConfigurationError, match="the schema is a mapping, not str"):
         JsonSchemaOutput("{}")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="the schema is not JSON"):

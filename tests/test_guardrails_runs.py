@@ -623,7 +623,7 @@ def test_an_edit_is_judged_by_all_of_it_again_and_refused_where_a_guardrail_woul
     assert result.messages[2].text.endswith("paid 20")
 
 
-@pytest.mark.parametrize("then", ["continue", "block", "end"])
+@pytest.mark.parametrize("then", ["continue", "block", "block_tool", "end"])
 def test_a_refused_call_does_not_run_and_says_what_follows(driver: Driver, store: Store, then: Any) -> None:
     again = [call("pay", {"n": 7}, id="c2"), call("pay", {"n": 8}, id="c3")]
     till = Till(driver, store, replies=[call("pay", {"n": 7}, id="c1"), again, "done"])
@@ -637,6 +637,10 @@ def test_a_refused_call_does_not_run_and_says_what_follows(driver: Driver, store
         return
     stopped = driver.invoke(till.agent, "go").checkpoint
     assert stopped.messages[2].text == "A guardrail refused this call, so it was not run. Not 7."
+    if then == "block_tool":
+        assert [message.settlement for message in stopped.messages if message.role == "tool"] == ["rejected"] * 3
+        assert (stopped.status, till.log) == ("completed", ["guardrail 7 -"])
+        return
     assert [item.args["n"] for item in stopped.pending] == ([8] if then == "block" else [7, 8])
     result = driver.resume(till.agent, stopped, decisions={item.id: Approve() for item in stopped.pending})
     kinds = [message.settlement for message in result.messages if message.role == "tool"]
@@ -1397,7 +1401,7 @@ SAYS = st.one_of(st.none(), st.builds(Pass), st.builds(Transform, TEXTS), st.bui
 SAYS_OF_CALLS = st.one_of(
     st.none(),
     st.builds(lambda n: Transform({"n": n}), st.integers(0, 3)),
-    st.builds(Refuse, st.just("no"), then=st.sampled_from(["continue", "block", "end"])),
+    st.builds(Refuse, st.just("no"), then=st.sampled_from(["continue", "block", "block_tool", "end"])),
 )
 
 

@@ -442,7 +442,7 @@ def test_a_run_whose_speaker_or_way_is_gone_is_refused_before_anything_is_consum
     assert "agent 'billing': the instructions changed" in compatible
     assert "agent 'billing': tool 'transfer_to_refunds' was removed" in compatible
     assert mended.drift(waits.checkpoint).changed == (
-        "the arguments of a pending call are no longer valid for tool 'refund'",
+        "the arguments of a pending call are no longer valid for tool 'refund' (order)",
     )
     fewer = Office(store, "x", "x", "done", driver=driver, refunds={"handoffs": []})
     assert fewer.triage.drift(waits.checkpoint).compatible == (

@@ -120,6 +120,24 @@ def test_an_answer_without_decisions_is_for_whoever_waits_there(store: Store) ->
         assert waits.result(PATIENCE).output == "done"
 
 
+@pytest.mark.parametrize(("point", "stops"), [("pre_tool_call", 1), ("pre_model_call", 2), ("post_run", 2)])
+def test_a_message_is_no_answer(driver: Driver, store: Store, point: Any, stops: int) -> None:
+    """The run holds on, and the model reads the message when somebody has let it go on."""
+    hold, arrivals = holding()
+    agent = desk(store, model=ScriptedModel([call("pay", {"n": 7}), "done", "done"]))
+    with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=[Breakpoint(point)], hold=hold)) as waits:
+        hit = arrivals.next()
+        sent = agent.send(store.branches()[0].id, "More.", by="ann")
+        assert [item.id for item in sent.pending] == [each.id for each in hold.pending] == [hit.id]
+        hold.resume_breakpoint(hit.id, by="bob")
+        for _ in range(stops - 1):
+            hold.resume_breakpoint(arrivals.next().id, by="bob")
+        result = waits.result(PATIENCE)
+    assert [each.text for each in result.messages if each.role == "user"] == ["go", "More."]
+    assert [each.by and each.by.id for each in result.checkpoint.decisions] == ["bob"] * stops
+    assert settled(hold) == [(point, "approved")] * stops
+
+
 ANSWER = """
 import sys
 from phronomy import Agent, Approve, SQLiteStore, tool

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from drivers import Driver
+from loopback import loopback
 from tables import each
 from test_images import GIF, PNG, part, text
 
@@ -158,15 +158,8 @@ def provider(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[tup
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with loopback(Handler) as (_, url):
+        yield url, bodies
 
 
 def claude(body: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from phronomy.inbox.api import audit
 from phronomy.inbox.api.audit import cell
 from phronomy.inbox.api.runs import Started
 from phronomy.stores.base import Store
+from phronomy.stores.derived import room
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.worlds(2)
@@ -150,6 +151,8 @@ def test_each_way_to_answer(place: Place) -> None:
     assert edited["decision"]["args"] == '{"order":1,"amount":5.0,"note":""}'
     rejected = api.decide(asked(store, 2), "reject", reason="no", then="block").json()["decision"]
     assert (rejected["decision"], rejected["reason"], rejected["then"]) == ("reject", "no", "block")
+    rejected = api.decide(asked(store, 5), "reject", reason="no", then="block_tool").json()["decision"]
+    assert (rejected["decision"], rejected["then"]) == ("reject", "block_tool")
     assert api.decide(asked(store, 3), "respond", content=None).json()["decision"]["decision"] == "respond"
     assert problem(api.decide(asked(store, 4), "skip")) == (422, "invalid")
 
@@ -473,6 +476,18 @@ def test_arguments_in_a_conversation_are_hidden_where_it_is_not_known_which_are_
     assert said["tool_calls"][0]["arguments"] == '{"order": "[redacted]"}'
     (_, said) = api_of(store, agents=desk(store, redact=["note"])).read(path)["items"]
     assert said["tool_calls"][0]["arguments"] == '{"order": 4}'
+
+
+def test_a_message_is_refused_where_the_model_has_as_many_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST", 2)
+    store = MemoryStore()
+    checkpoint = desk(store).invoke("Refund order 4", requester="rita").checkpoint
+    api = api_of(store)
+    path = f"/runs/{checkpoint.run_id}/messages"
+    assert api.send(path, {"text": "More."}).status_code == 200
+    refused = api.send(path, {"text": "More."})
+    assert problem(refused) == (409, "refused")
+    assert "has 1 messages that its model has not read yet" in refused.json()["detail"]
 
 
 def test_a_run_is_started_once_and_cancelled(place: Place) -> None:

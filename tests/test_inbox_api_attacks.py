@@ -98,6 +98,7 @@ def test_what_is_of_another_tenant_is_not_found(place: Place) -> None:
     assert problem(api.send("/grants", like)) == (404, "not-found")
     assert problem(api.request("DELETE", f"{API}/grants/{grant.id}", headers={"if-match": "x"})) == (404, "not-found")
     assert problem(api.send(f"/runs/{run_id}/cancel", {})) == (404, "not-found")
+    assert problem(api.send(f"/runs/{run_id}/messages", {"text": "Refund it."})) == (404, "not-found")
     assert problem(api.send("/runs", {"agent": "desk", "input": "Refund order 1"})) == (422, "invalid")
     several = {"answer": "approve", "requests": [{"id": item.id, "digest": item.digest}]}
     assert problem(api.send("/decisions:batch", {**several, "atomic": True})) == (404, "not-found")

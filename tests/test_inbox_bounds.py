@@ -24,7 +24,7 @@ from phronomy import (
     interrupt,
     tool,
 )
-from phronomy.inbox import Identity, Inbox, serving
+from phronomy.inbox import Identity, Inbox, service, serving
 from phronomy.inbox.api import audit
 from phronomy.inbox.auth.identity import SCOPES
 from phronomy.inbox.auth.limits import Limits
@@ -33,6 +33,7 @@ from phronomy.inbox.pages.table import PAGES
 from phronomy.inbox.routes import Route
 from phronomy.inbox.security import check_csrf, csrf_token
 from phronomy.inbox.visit import Problem
+from phronomy.stores.rows import Append, Branch, BranchFilter
 
 DAY = 86_400.0
 
@@ -389,3 +390,76 @@ def test_half_a_request_does_not_keep_a_connection(monkeypatch: pytest.MonkeyPat
 
     nothing, half, answered_once, large = run(work())
     assert nothing == half == b"" and answered_once.count(b"HTTP/1.1 200") == 1 and b"400" in large
+
+
+# Reading
+
+
+class Counting(MemoryStore):
+    """A store that counts the branches that it gives."""
+
+    given = 0
+
+    def select_branches(self, wanted: BranchFilter) -> list[Branch]:
+        found = super().select_branches(wanted)
+        self.given += len(found)
+        return found
+
+
+def many_runs(count: int) -> Counting:
+    store = Counting()
+    for number in range(count):
+        branch = Branch(id=f"r{number}", run_id=f"r{number}", thread_id=None, agent="desk" if number % 2 else "rare")
+        store.create(branch, Append(branch_id=branch.id, seq=0, status="failed"), exclusive=False)
+    return store
+
+
+def test_a_page_of_runs_reads_no_more_than_it_shows() -> None:
+    """However many there are: in the API some rows more, and on the page as many as are counted."""
+    store = many_runs(1_000)
+    api = api_of(store)
+    store.given = 0
+    page = api.read("/runs", limit=5)
+    assert [each["id"] for each in page["items"]] == [f"r{number}" for number in range(999, 994, -1)]
+    again = api.read("/runs", limit=5, cursor=page["next"])
+    assert [each["id"] for each in again["items"]] == [f"r{number}" for number in range(994, 989, -1)]
+    assert store.given <= 20
+    shown = Visitor(inbox_of(store)).get("/runs")
+    assert "500+" in shown.text and "r999" in shown.text and store.given <= 1_000
+
+
+def test_every_run_is_on_one_page_whatever_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where few are wanted, so that a page ends before it is full, and where the run is deleted at which a page ended."""
+    monkeypatch.setattr(service, "_BRANCHES", 10)
+    monkeypatch.setattr(service, "_SCANNED", 40)
+    store = many_runs(401)
+    for limit in (3, 50, 200):
+        found = api_of(store).pages("/runs", agent="rare", limit=limit)
+        assert [each["id"] for each in found] == [f"r{number}" for number in range(400, -1, -2)]
+    assert api_of(store).pages("/runs", agent="none") == [] and api_of(store).pages("/runs", status="running") == []
+    store = many_runs(30)
+    api = api_of(store)
+    first = api.read("/runs", limit=10)
+    store.remove({"r20": 0}, {})
+    rest = api.read("/runs", limit=100, cursor=first["next"])
+    assert [each["id"] for each in rest["items"]] == [f"r{number}" for number in range(19, -1, -1)] and rest[
+        "next"
+    ] is None
+
+
+def test_somebody_who_looks_too_often_waits() -> None:
+    """Each person by themself, and pages and the API as one. What changes something has limits of its own."""
+    store = MemoryStore()
+    inbox = inbox_of(store, limits=Limits(store, reads=3))
+    item = asked(store)
+    rita, otto = Visitor(inbox), Visitor(inbox, "otto")
+    assert [rita.get(path).status_code for path in ("/", "/runs", f"{API}/requests", "/", f"{API}/me")] == [
+        200,
+        200,
+        200,
+        429,
+        429,
+    ]
+    assert problem(rita.get(f"{API}/requests"))[1] == "slow-down"
+    assert otto.get("/").status_code == 200 and rita.get("/healthz").status_code == 200
+    assert rita.post(f"/requests/{item.id}/decision", data={"x": "y"}).status_code == 403  # no form of a page

@@ -32,6 +32,7 @@ from phronomy.inbox import ApiTokens, AsyncInboxClient, Inbox, InboxClient, Inbo
 from phronomy.inbox.api.events import Pace, Watching
 from phronomy.inbox.auth.identity import DEFAULT_SCOPES, SCOPES
 from phronomy.inbox.client.asks import EventLines
+from phronomy.records.calls import Added
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.triggers import ExternalEvent, wait_for_first
@@ -187,6 +188,63 @@ def test_a_program_sends_events_to_runs() -> None:
     assert records == [("respond", True, "rita"), ("respond", False, "robot")]
     (done,) = agent.recover_all()
     assert done.result is not None and done.result.output == "5"
+
+
+def test_a_program_sends_messages_to_its_runs() -> None:
+    """To its own alone, unless the server says otherwise. A message is stored once under its key, and answers nothing."""
+    store = MemoryStore()
+
+    def told(request: Any) -> str:
+        return " | ".join(each.text for each in request.messages if each.role == "user")
+
+    model = ScriptedModel([call("ship"), told])
+
+    @tool(requires_approval=Approval(not_requester=True))
+    def ship() -> str:
+        """Ship."""
+        return "shipped"
+
+    agent: Agent[Any, str] = Agent(name="shop", model=model, tools=[ship], store=store)
+    at = agent.invoke("Go", requester="robot").checkpoint
+
+    async def refused(work: Any) -> str:
+        with pytest.raises(Problem) as error:
+            await work
+        return error.value.type
+
+    async def scene() -> None:
+        inbox, anywhere = inbox_for(store), inbox_for(store, threads="any")
+        async with client(inbox, "robot") as robot, client(inbox, "rita") as rita, client(anywhere, "otto") as otto:
+            sent = [await robot.send_message(at.run_id, "To Bern.", key="k") for _ in range(2)]
+            assert sent[0] == sent[1] and (sent[0].run_id, sent[0].branch_id) == (at.run_id, at.run_id)
+            assert (sent[0].status, store.head(at.run_id)[1].pending) == ("suspended", at.pending)
+            assert await refused(robot.send_message(at.run_id, "To Rome.", key="k")) == "key-reused"
+            assert await refused(rita.send_message(at.run_id, "To me.")) == "refused"
+            for text in ("", "x" * 1_000_001):
+                assert await refused(robot.send_message(at.run_id, text)) == "invalid"
+            for id in ("run_0", "a b", "x" * 2_000):
+                assert await refused(robot.send_message(id, "Hello?")) == "not-found"
+            await otto.send_message(at.run_id, "Quickly.")
+            with pytest.raises(NotAnApprover):
+                await otto.approve(await otto.request(at.pending[0].id))
+            await rita.approve(await rita.request(at.pending[0].id))
+            stored = [each.id for each in store.head(at.run_id)[1].journal if isinstance(each, Added)]
+            assert len(stored) == 2 and stored[0] == sent[0].id
+        async with client(inbox_by_token(store, scopes=lambda _: DEFAULT_SCOPES), "robot") as robot:
+            assert await refused(robot.send_message(at.run_id, "More.")) == "forbidden"
+
+    run(scene())
+    (done,) = agent.recover_all()
+    assert done.result is not None and done.result.output == "Go | To Bern. | Quickly."
+    kinds = [(each.kind, each.by and each.by.id, each.channel) for each in store.audit()]
+    assert kinds[:2] == [("message", "robot", "api"), ("message", "otto", "api")]
+
+    async def after() -> None:
+        async with client(inbox_for(store, threads="any"), "robot") as robot:
+            assert await refused(robot.send_message(at.run_id, "More.")) == "refused"
+            assert (await robot.send_message(at.run_id, "To Bern.", key="k")).status == "completed"
+
+    run(after())
 
 
 def test_refusals_are_the_errors_of_phronomy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 import pytest
@@ -24,6 +25,7 @@ from phronomy import (
     tool,
 )
 from phronomy.testing import ScriptedModel, call
+from phronomy.workers import Worker
 
 Way = Literal["card", "bank"]
 
@@ -114,6 +116,18 @@ def test_decided_by_oneself_and_by_somebody_else(pages: Pages) -> None:
     assert name == "recorded" and "Approved by you, 09:00 UTC" in text and "waits for a worker" in text
     assert "Approved by Rita (rita), 09:00 UTC" in pages.state(item, "otto")[1]
     assert not pages.shown(item, "otto").all("form")
+
+
+def test_what_an_agent_that_has_changed_cannot_carry_out_waits_for_an_operator(pages: Pages) -> None:
+    item = pages.asked()
+    pages.decided(item, "approve")
+    bare = Agent(name="desk", model=ScriptedModel(["Done."]), store=pages.store)
+    asyncio.run(Worker(bare, tries=1).once())
+    name, text = pages.state(item)
+    assert name == "set_aside" and "This waits for an operator" in text
+    assert "the agent has changed: tool 'refund' of a pending call is gone" in text
+    pages.carry_out()  # the agent as it was
+    assert pages.state(item)[0] == "done"
 
 
 def test_decided_elsewhere_says_by_which_way(pages: Pages) -> None:

@@ -136,7 +136,7 @@ ORDER = {
         "fast": {"type": "boolean"},
         "to": {"enum": ["card", "bank"]},
         "lines": {"type": "array", "items": {"type": "string"}},
-        "rest": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "rest": {"anyOf": [{"type": "integer"}, {"type": "object"}]},
     },
     "required": ["order", "amount"],
 }
@@ -242,6 +242,9 @@ def test_a_reference_that_leads_round_ends_in_json() -> None:
     schema = {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}}}
     assert [each.kind for each in form_of(schema, read_tree('{"n":{}}')).all()] == ["object", "object", "object", "raw"]
     assert form_of({"$ref": "#"}, None).kind == "raw"
+    whole = {"type": "object", "properties": {"name": {"type": "string"}, "n": {"$ref": "#"}}}
+    drawn = sorted(each.pointer for each in form_of(whole, read_tree('{"n":{"name":"a"}}')).all())
+    assert drawn == ["", "/n", "/n/n", "/n/n/n", "/n/n/name", "/n/name", "/name"]
 
 
 def test_a_short_schema_that_would_draw_millions_of_fields_is_stopped_on_the_way(

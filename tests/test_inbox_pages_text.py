@@ -17,6 +17,7 @@ from page_scenes import Pages
 import phronomy.inbox.pages
 from phronomy import Approval, Principal, Reject, tool
 from phronomy.foundation.json_text import canonical
+from phronomy.foundation.suspicious_letters import suspicious_places
 from phronomy.inbox.pages.assets import assets
 from phronomy.inbox.pages.forms.fields import form_of
 from phronomy.inbox.pages.forms.json_tree import read_tree
@@ -92,6 +93,37 @@ def test_a_page_has_so_many_boxes_in_all() -> None:
         assert not lettered("plain, мир").as_json
     assert [each.as_json for each in found].count(False) == MOST_OF_PAGE // MOST_BOXES
     assert not lettered(text).as_json
+
+
+def test_a_page_looks_at_a_long_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows a value in several places, and a value of 300,000 odd letters is not looked at anew in each."""
+    looked: list[int] = []
+
+    def places(text: str, **options: Any) -> list[int]:
+        looked.append(len(text))
+        return suspicious_places(text, **options)
+
+    monkeypatch.setattr("phronomy.inbox.pages.letters.suspicious_places", places)
+    with boxes_of_a_page():
+        first, again = (lettered("p\u0430" * 1_000) for _ in range(2))
+        assert [lettered("p\u0430ypal").found for _ in range(2)] == [1, 1]
+    assert looked == [2_000, 6, 6] and first == again and first.found == 1_000
+    lettered("p\u0430" * 1_000)
+    assert looked[3:] == [2_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("\u0131", [0]),
+        ("a \u0131", []),
+        ("a b\\\u0131", [4]),
+        ("C:\\\u0430x", [3]),
+        ("a\\n\u0430 b", [3]),
+    ],
+)
+def test_a_backslash_stands_between_words(text: str, codes: list[int]) -> None:
+    assert suspicious_places(text, known=frozenset({"CYRILLIC"}), codes=False) == codes
 
 
 @given(st.text())
@@ -347,3 +379,24 @@ def test_help_says_what_each_key_does() -> None:
     keys = {each.text for each in page.all("kbd")}
     assert {"j", "k", "Enter", "u", "/", "?", "n", "a", "r", "e", "d", "Ctrl+Enter"} <= keys
     assert "None of them decides anything by itself" in page.text
+
+
+@pytest.mark.parametrize(
+    ("text", "turned"),
+    [
+        ("\u05d0 1234 5678", ["\u05d0"]),
+        ("DE12 \u05d0\u05d1 \u05d2 3456", ["\u05d0\u05d1 \u05d2"]),
+        ("\u0628 \u0661\u0662 \u0663", ["\u0628"]),
+        ("\u05d0.example/\u05d1", ["\u05d0", "\u05d1"]),
+        ("\u05e9\u05dc\u05d5\u05dd, \u05e9\u05dc\u05d5\u05dd!", []),
+    ],
+)
+def test_letters_from_right_to_left_move_nothing(text: str, turned: list[str]) -> None:
+    found = lettered(text)
+    assert found.mixed is bool(turned) and [each.text for each in found.parts if each.turned] == turned
+    assert "".join(each.text for each in found.parts) == text
+    page = environment().from_string('{% from "parts.html" import text %}{{ text(it) }}').render(it=text)
+    assert ('<bdi dir="ltr" class="lines">' in page) is bool(turned)
+    assert ("from left to right" in page) is bool(turned)
+    assert page.count('<bdi dir="rtl">') == len(turned)
+    assert "\u05d0" not in raw(canonical({"a": text}))

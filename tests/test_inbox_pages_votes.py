@@ -112,7 +112,13 @@ def test_no_id_stands_in_what_somebody_reads_who_may_not_decide(pages: Pages) ->
     ("then", "before", "after", "told"),
     [
         ("continue", "goes on without it", "The agent was told", "The agent reads this text."),
-        ("block", "refused from now on", "The agent was told", "The agent reads this text."),
+        ("block", "the same call is refused from now on", "The agent was told", "The agent reads this text."),
+        (
+            "block_tool",
+            "every call of this tool is refused from now on",
+            "The agent was told",
+            "The agent reads this text.",
+        ),
         ("end", "The whole run ends here, with your reason", "the run ended here", "What is recorded"),
     ],
 )

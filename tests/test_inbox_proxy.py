@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from inbox_scenes import RITA, Visitor, inbox_of, run
 from starlette.requests import Request
+from tables import each
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from phronomy import ConfigurationError, MemoryStore, Principal, StoreError
@@ -59,9 +60,11 @@ def refused(given: TrustedProxy, *pairs: tuple[str, str], **options: Any) -> Non
 @pytest.mark.parametrize("peer", [HERE, ("::ffff:10.0.0.5", 1), ("2001:db8::7", 41_000)])
 def test_the_proxy_says_who_somebody_is(peer: tuple[str, int]) -> None:
     found = who(proxy(), *GOOD, peer=peer)
-    principal = Principal(id="rita", name="Rita Müller", roles=("lead", "refunds"))
+    principal = Principal(id="proxy:rita", name="Rita Müller", roles=("lead", "refunds"))
     assert found == Identity(principal=principal, via="proxy", scopes=frozenset(SCOPES))
-    assert who(proxy(), PROOF, USER) == Identity(principal=Principal(id="rita"), via="proxy", scopes=frozenset(SCOPES))
+    assert who(proxy(), PROOF, USER) == Identity(
+        principal=Principal(id="proxy:rita"), via="proxy", scopes=frozenset(SCOPES)
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +261,7 @@ def test_a_server_that_rewrites_the_peer_lets_nobody_in() -> None:
 
 def test_the_directory_s_roles_win_over_the_proxy_s() -> None:
     store = MemoryStore()
-    StoreDirectory(store).add(Person(id="rita", roles=("clerk",), aliases=("rita@example.org",)))
+    StoreDirectory(store).add(Person(id="rita", roles=("clerk",), aliases=("proxy:rita", "proxy:rita@example.org")))
     seen: list[Principal] = []
     inbox = inbox_of(store, auth=proxy(), scopes=lambda by: (seen.append(by), ["read"])[1])
     found = run(inbox.identify(request(*GOOD)))
@@ -268,11 +271,41 @@ def test_the_directory_s_roles_win_over_the_proxy_s() -> None:
     assert [each.roles for each in seen] == [("clerk",), ("clerk",)]
 
 
+@each(
+    "name", ["slack:T1/U0RITA", "email:rita@example.org", "oidc:https://login.example#7", "proxy:rita", "ada", "rita"]
+)
+def test_nobody_becomes_somebody_else_by_the_name_that_they_choose_at_the_proxy(name: str) -> None:
+    """No name there is an id or an alias of another way, however it is spelled."""
+    store = MemoryStore()
+    aliases = ("slack:T1/U0RITA", "email:rita@example.org", "oidc:https://login.example#7", "proxy:proxy-rita")
+    StoreDirectory(store).add(Person(id="rita", roles=("finance",), aliases=aliases))
+    StoreDirectory(store).add(Person(id="ada", roles=("finance",)))
+    inbox = inbox_of(store, auth=proxy())
+    found = run(inbox.identify(request(PROOF, ("x-forwarded-user", name))))
+    assert found is not None and (found.principal.id, found.principal.roles) == (f"proxy:{name}", ())
+    bare = inbox_of(store, auth=proxy(prefix=""))
+    if ":" in name:
+        with pytest.raises(Problem):
+            run(bare.identify(request(PROOF, ("x-forwarded-user", name))))
+    else:  # without a prefix, the names there are the ids of the directory
+        found = run(bare.identify(request(PROOF, ("x-forwarded-user", name))))
+        assert found is not None and (found.principal.id, found.principal.roles) == (name, ("finance",))
+
+
+@each(
+    "prefix",
+    ["slack:", "email:", "oidc:", "telegram:", "teams:", "discord:", "webhook:", "gate", ":", "Gate:", "a:b:", 7, None],
+)
+def test_the_prefix_is_of_no_other_way(prefix: Any) -> None:
+    with pytest.raises(ConfigurationError, match="prefix"):
+        proxy(prefix=prefix)
+
+
 def test_the_secret_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     inbox = inbox_of(auth=proxy())
     visitor = Visitor(inbox, None)
     with caplog.at_level(logging.DEBUG):
         visitor.get("/me", headers={"x-proxy-secret": SECRET, "x-forwarded-user": "rita"})
         asyncio.run(status(inbox, GOOD))
-    assert "GET /me 200, rita by proxy" in caplog.text
+    assert "GET /me 200, proxy:rita by proxy" in caplog.text
     assert not [each for each in caplog.records if SECRET in each.getMessage() + repr(each.__dict__)]

@@ -226,6 +226,18 @@ def test_an_alias_that_somebody_loses_ends_their_session(desk: Desk) -> None:
     assert desk.who(secret) is None
 
 
+def test_a_session_does_not_follow_an_alias_to_another_person(desk: Desk) -> None:
+    directory = StoreDirectory(desk.open())
+    before = desk.begin(Principal(id="oidc:7"))
+    directory.add(Person(id="mallory", roles=("clerk",), aliases=("oidc:7",)))
+    since = desk.begin(Principal(id="oidc:7"))
+    assert roles_of(desk.who(before)) == roles_of(desk.who(since)) == ("clerk",)
+    directory.add(Person(id="mallory", roles=("clerk",)), replace=True)
+    directory.add(Person(id="rita", roles=("lead",), aliases=("oidc:7",)))
+    assert (desk.who(before), desk.who(since)) == (None, None)
+    assert roles_of(desk.who(desk.begin(Principal(id="oidc:7")))) == ("lead",)
+
+
 def test_what_one_request_notes_another_does_not_undo(desk: Desk) -> None:
     """A request that has read the session before somebody was listed writes nothing over the note that they are."""
     secret = desk.begin(Principal(id="zoe", roles=("lead",)))

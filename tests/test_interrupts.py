@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver, rows, run
+from loopback import loopback
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer
 from selection import scaled
 
@@ -226,7 +227,7 @@ def test_approved_answers_the_first_question(desk: Desk) -> None:
 # Not answering
 
 
-@pytest.mark.parametrize("then", ["continue", "block", "end"])
+@pytest.mark.parametrize("then", ["continue", "block", "block_tool", "end"])
 def test_a_rejection_settles_the_call_and_the_body_does_not_run_again(desk: Desk, then: Any) -> None:
     agent = desk.agent(desk.sells(), replies=[call("sell"), call("sell"), "bye"])
     result = desk.answer(agent, desk.asked(agent), Reject(reason="no", then=then))
@@ -239,7 +240,11 @@ def test_a_rejection_settles_the_call_and_the_body_does_not_run_again(desk: Desk
     assert desk.said == ["in"]
     assert result.status == ("rejected" if then == "end" else "completed")
     blocked = ("rejected", "This exact call was rejected before and was not run. Do not ask for it again.")
-    assert told(result)[1:] == ([blocked] if then == "block" else [])
+    no_more = (
+        "rejected",
+        "This tool was rejected for the rest of this run, so the call was not run. Do not call the tool again.",
+    )
+    assert told(result)[1:] == {"block": [blocked], "block_tool": [no_more]}.get(then, [])
 
 
 @pytest.mark.parametrize("on_expiry", ["reject", "cancel", "stay"])
@@ -428,15 +433,8 @@ def test_nothing_is_fetched_for_a_schema_from_elsewhere() -> None:
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    with HTTPServer(("127.0.0.1", 0), Trap) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_port}/schema"
-            assert misfit(1, {"$ref": url}) == "the schema of the question cannot be read"
-        finally:
-            server.shutdown()
-            thread.join()
+    with loopback(Trap) as (_, url):
+        assert misfit(1, {"$ref": f"{url}/schema"}) == "the schema of the question cannot be read"
     assert visits == []
 
 
@@ -577,8 +575,8 @@ def test_what_the_body_left_behind_can_ask_nobody(how: str, answered: bool) -> N
     assert (result.output, told(result)) == ("bye", [("completed", "done")])
     [(kind, text)] = desk.said
     assert kind is ConfigurationError and text == (
-        "interrupt() asks while the body of 'leaves' runs, and that has ended or was left: ask before it returns, and wait in it"
-        " for the tasks and threads that ask"
+        "the body of 'leaves' has ended or was left, so it can ask and call nothing more: do that before it returns, and wait in it"
+        " for its tasks and threads"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import threading
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from drivers import PATIENCE
+from places import place_of
 
 from phronomy import Agent, SQLiteStore, tool
 from phronomy.concurrency.workers import whole
@@ -205,3 +207,33 @@ def test_a_run_whose_loop_was_closed_is_let_go_in_whatever_order_the_collector_f
             assert not store.keeper._living()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_loop_that_is_closed_in_the_middle_of_its_runs_prints_nothing_of_ours(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is closed at each of the first steps: as the run begins, is claimed, drives its tool, is resumed, and is left."""
+    unheard: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda found: unheard.append(f"{found.exc_value!r} in {found.object!r}"))
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)  # that tasks were destroyed is its own to say
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        await asyncio.Event().wait()
+        return "never"
+
+    with place_of(kind, tmp_path) as place:
+        store = place.open()
+        agent: Agent[Any, Any] = Agent(model=ScriptedModel.by_turn([call("hang"), "Done."]), tools=[hang], store=store)
+        failed: Agent[Any, Any] = Agent(model=ScriptedModel([RuntimeError]), store=store)
+        for steps in range(1, 30, 1 if kind == "sqlite" else 5):
+            loop = asyncio.new_event_loop()
+            tasks = [loop.create_task(agent.ainvoke("Go.")), loop.create_task(failed.ainvoke("Go."))]
+            for _ in range(steps):
+                loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+            del tasks
+            gc.collect()
+    assert unheard == []

@@ -29,6 +29,9 @@ import mcp_types
 import psutil
 import pytest
 from drivers import PATIENCE, SYNC, Driver, until
+from loopback import loopback
+from ports import HeldPort
+from pydantic import BaseModel
 
 from phronomy import (
     Agent,
@@ -45,6 +48,7 @@ from phronomy import (
     SQLiteStore,
     ToolContext,
     ToolDefinitionError,
+    tool,
 )
 from phronomy.foundation.json_text import canonical
 from phronomy.mcp.content import text_of
@@ -98,7 +102,10 @@ class Place:
         self._served: list[subprocess.Popen[str]] = []
         self._made: list[MCPServer] = []
         self.port = 0
+        self._held: HeldPort | None = None
         if transport == "http":
+            self._held = HeldPort()
+            self.port = self._held.number
             self.serve()
 
     def lists(self, tools: list[dict[str, Any]]) -> None:
@@ -108,10 +115,10 @@ class Place:
     def serve(self) -> None:
         """Start the server that is reached over HTTP."""
         env = {**os.environ, "DESK_TOKEN": TOKEN}
-        process = subprocess.Popen([*self.command, "--http"], stdout=subprocess.PIPE, text=True, env=env)
+        process = subprocess.Popen([*self.command, f"--http={self.port}"], stdout=subprocess.PIPE, text=True, env=env)
         self._served.append(process)
         assert process.stdout is not None
-        self.port = int(process.stdout.readline())
+        assert process.stdout.readline() == "listening\n"
 
     def server(self, **options: Any) -> MCPServer:
         """The server, as an agent's tools need it."""
@@ -154,10 +161,12 @@ class Place:
             served.wait()
             assert served.stdout is not None
             served.stdout.close()
+        if self._held is not None:
+            self._held.close()
 
 
 @pytest.fixture(autouse=True)
-def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """No proxy stands between a test and its server."""
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
@@ -498,6 +507,15 @@ def test_a_schema_that_cannot_be_used_is_refused_and_the_others_can_do_without_i
         assert [tool.name for tool in place.server(exclude=["wipe"]).tools()] == ["ok"]
 
 
+def test_a_gate_and_a_human_see_a_default_behind_a_reference(driver: Driver, tmp_path: Path) -> None:
+    described = {"properties": {"path": {"type": "string"}, "force": {"$ref": "#/$defs/F"}}, "required": ["path"]}
+    with listing(tmp_path, wipe(**described, **{"$defs": {"F": {"type": "boolean", "default": True}}})) as place:
+        tools = place.server(requires_approval={"wipe": lambda given: given["force"]}).tools()
+        agent = Agent(name="desk", model=ScriptedModel([call("wipe", {"path": "/"})]), tools=tools, store=MemoryStore())
+        (asked,) = driver.invoke(agent, "go").checkpoint.pending
+        assert (asked.why, asked.args) == ("approval", {"path": "/", "force": True})
+
+
 def test_schemas_of_other_drafts_and_defaults_that_do_not_fit_themselves(tmp_path: Path) -> None:
     draft7 = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -518,7 +536,7 @@ def test_schemas_of_other_drafts_and_defaults_that_do_not_fit_themselves(tmp_pat
         for arguments, why in (
             ('{"mode": "c"}', "mode: does not fit enum ['a', 'b']"),
             ('{"size": 12}', "size: not valid (maximum)"),
-            ('{"more": 1}', "they: there is more than is known: path, deep, mode, size"),
+            ('{"more": 1}', "they: undeclared names more (declared: path, deep, mode, size)"),
         ):
             with pytest.raises(InvalidArguments) as caught:
                 tool.read(arguments)
@@ -668,7 +686,6 @@ def test_a_server_that_died_between_two_calls_is_reached_again(driver: Driver, e
     waiting = first.checkpoint
     either.kill()
     if either.transport == "http":
-        either.port = 0
         [dead] = told(driver.resume(agent, waiting, approved=True))
         assert dead == (
             "failed",
@@ -831,16 +848,8 @@ def faulty(*script: Scripted | None) -> Iterator[tuple[MCPServer, list[str]]]:
     """The server, and what it was asked."""
     asked: list[str] = []
     handler = type("Handler", (Faulty,), {"script": list(script), "asked": asked})
-    serving = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=serving.serve_forever)
-    thread.start()
-    try:
-        with MCPServer("old", url=f"http://127.0.0.1:{serving.server_port}/", requires_approval=False) as server:
-            yield server, asked
-    finally:
-        serving.shutdown()
-        thread.join()
-        serving.server_close()
+    with loopback(handler) as (_, url), MCPServer("old", url=f"{url}/", requires_approval=False) as server:
+        yield server, asked
 
 
 def answer(result: Any) -> Scripted:
@@ -1217,3 +1226,45 @@ def test_ctrl_c_in_the_middle_of_a_call_stops_it_at_the_server(place: Place) -> 
     with meanwhile(strike), pytest.raises(KeyboardInterrupt):
         agent.invoke("go")
     until(lambda: place.did("cancelled"))
+
+
+# Results that are the answer
+
+
+class Goods(BaseModel):
+    id: int
+    goods: list[str]
+
+
+def test_the_result_of_a_tool_that_the_server_option_names_is_the_answer(place: Place) -> None:
+    options: dict[str, Any] = {"requires_approval": False, "return_direct": ["look_up"]}
+    tools = place.server(**options).tools()
+    assert [tool.name for tool in tools if tool.return_direct] == ["look_up"]
+    for output_type in (Goods, None):
+        model = ScriptedModel([call("look_up", {"order_id": 7})])
+        result = Agent(name="clerk", model=model, tools=tools, output_type=output_type).invoke("go")
+        read = result.output if output_type else Goods.model_validate_json(result.messages[2].text)
+        assert read == Goods(id=7, goods=["Kännchen", "茶"])
+    with pytest.raises(ConfigurationError, match="return_direct names 'lookup'"):
+        place.server(return_direct=["lookup"]).tools()
+
+
+def test_a_call_that_failed_on_the_server_is_told_to_the_model(place: Place) -> None:
+    server = place.server(requires_approval=False, return_direct=["refund"])
+    agent = place.agent(call("refund", {"order_id": "seven"}), server=server)
+    assert agent.invoke("go").output == "bye"
+
+
+def test_a_body_calls_a_tool_of_a_server_through_its_gate(driver: Driver, place: Place) -> None:
+    tools = place.server().tools()
+
+    @tool(calls=tools)
+    def handle(context: ToolContext[Any]) -> str:
+        """Handle an order."""
+        return f"told: {context.call_tool('refund', {'order_id': 7})}"
+
+    agent = Agent(name="clerk", model=ScriptedModel([call("handle"), "bye"]), tools=[handle])
+    asked = driver.invoke(agent, "go").checkpoint
+    assert ([item.tool.source for item in asked.pending], place.did()) == (["mcp:desk"], [])
+    result = driver.resume(agent, asked, approved=True)
+    assert (result.output, len(place.did("refund")), result.messages[2].text[:6]) == ("bye", 1, "told: ")

@@ -121,5 +121,5 @@ def test_a_real_server_shows_its_chart(driver: Driver, tmp_path: Path) -> None:
 
 def test_images_is_yes_or_no() -> None:
     wrong: Any = "no"
-    with pytest.raises(ConfigurationError, match="images is True or False, not str"):
+    with pytest.raises(ConfigurationError, match="images is exactly True or exactly False, not str"):
         MCPServer("desk", command=["true"], images=wrong)

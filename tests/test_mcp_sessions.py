@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver
+from loopback import loopback
 
 from phronomy import Agent, MCPError, MCPServer
 from phronomy.testing import ScriptedModel, call
@@ -120,20 +121,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def serving(desk: Forgetful, **options: Any) -> Iterator[MCPServer]:
     handler = type("Served", (Handler,), {"desk": desk})
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=listening.serve_forever)
-    thread.start()
-    try:
-        with MCPServer("till", url=f"http://127.0.0.1:{listening.server_port}/", **options) as server:
-            yield server
-    finally:
-        listening.shutdown()
-        thread.join()
-        listening.server_close()
+    with loopback(handler) as (_, url), MCPServer("till", url=f"{url}/", **options) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
-def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """No proxy stands between a test and its server."""
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")

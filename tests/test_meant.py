@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from drivers import Driver
 
-from phronomy import Approve, Checkpoint, InvalidDecision, Message, ToolCall
+from phronomy import Agent, Approve, Checkpoint, InvalidDecision, MemoryStore, Message, ToolCall, tool
+from phronomy.models.base import ModelRequest
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import AgentRef
 from phronomy.records.decisions import ToolIdentity, call_digest
 from phronomy.runs.finding.decisions import Choice, answers
+from phronomy.testing import ScriptedModel, call
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 PAY = ToolIdentity(name="pay", schema_hash="0", gate="always")
@@ -39,6 +43,39 @@ def test_an_id_means_its_request_where_only_the_call_of_that_request_has_it_too(
     assert meant(given, "pend_1") == ["pend_1"]
     assert meant(given, "pend_2") == ["pend_2"]
     assert meant(given, "call_2") == ["pend_2"]
+
+
+def test_a_request_is_decided_by_its_id_although_a_model_gave_it_to_a_call(driver: Driver) -> None:
+    """A model that knows the id of a request calls by it: the request can be decided by the id, and the call is not meant."""
+    paid: list[int] = []
+    known: dict[str, str] = {}
+
+    def pay(order: int) -> str:
+        """Pay."""
+        paid.append(order)
+        return "paid"
+
+    pay_tool = tool(requires_approval=True)(driver.function(pay))
+
+    def again(request: ModelRequest) -> Any:
+        return call("pay", {"order": 666}, id=known["id"])
+
+    def desk(name: str, *replies: Any) -> Any:
+        model = ScriptedModel([*replies, "Done."])
+        return Agent(name=name, description="Pays.", model=model, tools=[pay_tool]).as_tool()
+
+    tools = [desk("good", call("pay", {"order": 1})), desk("bad", call("pay", {"order": 2}), again)]
+    replies = [[call("good", {"input": "a"}), call("bad", {"input": "b"})], "Done."]
+    outer = Agent(name="outer", model=ScriptedModel(replies), tools=tools, store=MemoryStore())
+    before = driver.invoke(outer, "go").checkpoint
+    good, bad = (next(item for item in before.pending if item.args == {"order": order}) for order in (1, 2))
+    known["id"] = good.id
+
+    after = driver.resume(outer, before, decisions={bad.id: Approve()}).checkpoint
+    assert [(item.id == good.id, item.call_id == good.id) for item in after.pending] == [(True, False), (False, False)]
+
+    result = driver.resume(outer, after, decisions={good.id: Approve()})
+    assert (paid, [item.args for item in result.checkpoint.pending]) == ([2, 1], [{"order": 666}])
 
 
 def test_an_id_that_another_call_has_decides_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import STORES, Driver, open_kind, outline, rows
+from drivers import STORES, Driver, decide_first, open_kind, outline, rows
 from tables import each
 
 from phronomy import (
@@ -157,14 +157,15 @@ def test_registering_a_handler_returns_the_agent(driver: Driver) -> None:
 # Deciding
 
 
-def test_approved_decides_the_first_and_runs_it_at_once(driver: Driver, store: Store) -> None:
-    """`approved`: the first pending call runs at once; the others still wait, with no model call in between."""
+def test_one_of_several_is_decided_and_runs_at_once(driver: Driver, store: Store) -> None:
+    """The call runs at once; the others still wait, with no model call in between. `approved` decides the only one."""
     desk = Desk(driver, [[call("pay"), call("wire"), call("pay", {"amount": 2})], "done"], store=store)
     result = driver.invoke(desk.agent, "go")
 
-    result = driver.resume(desk.agent, result.checkpoint, approved=True)
+    result = driver.resume(desk.agent, result.checkpoint, decisions=decide_first(result.checkpoint))
     assert (result.status, desk.done, len(desk.model.requests)) == ("suspended", ["pay 1"], 1)
-    result = driver.resume(desk.agent, result.checkpoint, approved=False, reason="not today")
+    no = decide_first(result.checkpoint, Reject(reason="not today"))
+    result = driver.resume(desk.agent, result.checkpoint, decisions=no)
     assert (result.status, desk.done, len(desk.model.requests)) == ("suspended", ["pay 1"], 1)
     result = driver.resume(desk.agent, result.checkpoint, approved=True)
 
@@ -207,7 +208,8 @@ def test_a_decision_is_on_record(driver: Driver, store: Store) -> None:
     pay, wire = result.checkpoint.pending
     bot = Principal(id="bot-7", name="Night shift", kind="service")
 
-    result = driver.resume(desk.agent, result.checkpoint, approved=True, by="ann@example.com", channel="chat")
+    yes = decide_first(result.checkpoint)
+    result = driver.resume(desk.agent, result.checkpoint, decisions=yes, by="ann@example.com", channel="chat")
     result = driver.resume(
         desk.agent, result.checkpoint, decisions={wire.id: Reject(reason="no", then="block")}, by=bot
     )
@@ -425,7 +427,8 @@ def test_edited_args_that_are_not_valid_are_refused(driver: Driver, store: Store
         )
 
     assert (caught.value.pending_id, rows(store), desk.done) == (ids(result)[0], before, [])
-    assert driver.resume(desk.agent, result.checkpoint, approved=False).suspended
+    no = decide_first(result.checkpoint, Reject())
+    assert driver.resume(desk.agent, result.checkpoint, decisions=no).suspended
 
 
 # Malformed decisions
@@ -535,11 +538,11 @@ def test_a_stale_id_is_a_typed_error_and_nothing_has_happened(driver: Driver, st
     """A stale id: of a pending that was decided before, given with the old checkpoint or with the new one. RBY-A13"""
     desk = Desk(driver, [[call("pay"), call("wire")], call("pay"), "done"], store=store)
     first = driver.invoke(desk.agent, "go")
-    second = driver.resume(desk.agent, first.checkpoint, approved=True, by="ann")
+    second = driver.resume(desk.agent, first.checkpoint, decisions=decide_first(first.checkpoint), by="ann")
     before = rows(store)
 
     with pytest.raises(CheckpointAlreadyResumed, match="decided before") as caught:
-        driver.resume(desk.agent, first.checkpoint, approved=False)
+        driver.resume(desk.agent, first.checkpoint, decisions=decide_first(first.checkpoint, Reject()))
     assert (caught.value.pending_id, caught.value.progress) == (ids(first)[0], "suspended")
     assert caught.value.decision is not None
     assert (caught.value.decision.kind, caught.value.decision.by) == ("approve", Principal(id="ann"))

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from drivers import SYNC, Driver, rows
+from drivers import SYNC, Driver, decide_first, rows
 from selection import scaled
 
 from phronomy import (
@@ -301,10 +301,10 @@ def test_an_edited_record_is_refused_however_it_was_built(driver: Driver, store:
     shared = Checkpoint.model_validate_json(checkpoint.model_dump_json())
     shared.calls[1].__dict__["args"] = other
     with pytest.raises(CheckpointError):
-        driver.resume(desk.agent, shared, approved=True)
+        driver.resume(desk.agent, shared, decisions=decide_first(shared))
 
     assert (rows(store), desk.done) == (before, done)
-    assert driver.resume(desk.agent, checkpoint, approved=True).suspended
+    assert driver.resume(desk.agent, checkpoint, decisions=decide_first(checkpoint)).suspended
     assert desk.done == [*done, ("refund", 2, 5.0)]
 
 
@@ -356,7 +356,7 @@ def test_a_copy_from_before_some_calls_settled_is_no_edit(driver: Driver, store:
         assert driver.fork(desk.agent, given).parent_id == head.id
     result = driver.resume(desk.agent, head.model_copy(update={"journal": ()}))
     assert [item.why for item in result.checkpoint.pending] == ["outcome_unknown"]
-    assert desk.done == [("look", 1), ("look", 2)]
+    assert sorted(desk.done) == [("look", 1), ("look", 2)]
 
 
 # Without a store
@@ -380,11 +380,9 @@ def test_without_a_store_an_edit_without_a_new_digest_is_refused(driver: Driver,
     assert accepted == []
     assert desk.agent.store.branches() == []
 
-    result = (
-        driver.resume(desk.agent, Checkpoint.model_validate_json(json.dumps(data)))
-        if state == "interrupted"
-        else (driver.resume(desk.agent, Checkpoint.model_validate_json(json.dumps(data)), approved=True))
-    )
+    given = Checkpoint.model_validate_json(json.dumps(data))
+    decided = {} if state == "interrupted" else {"decisions": decide_first(given)}
+    result = driver.resume(desk.agent, given, **decided)
     assert result.suspended
 
 
@@ -422,15 +420,16 @@ def test_a_forged_approval_as_bearer_authority_runs_only_what_it_shows(driver: D
         json.dumps(forged(edited(data, ("calls", 1, "args"), '{"order":9,"amount":5.0}')))
     )
     assert given.pending_tool_args == {"order": 9, "amount": 5.0}
-    driver.resume(desk.agent, given, approved=True)
+    driver.resume(desk.agent, given, decisions=decide_first(given))
     assert desk.done == [("refund", 9, 5.0)]
 
     HOMES.forget()
     desk = Desk()
     for args in ('{"order":"x","amount":5.0}', '{"order":9}', '{"order":9,"amount":5.0,"to":"me"}', '{"order":9.5}'):
         text = json.dumps(forged(edited(data, ("calls", 1, "args"), args)))
+        at = Checkpoint.model_validate_json(text)
         with pytest.raises(CheckpointError, match="no longer valid"):
-            driver.resume(desk.agent, Checkpoint.model_validate_json(text), approved=True)
+            driver.resume(desk.agent, at, decisions=decide_first(at))
     assert desk.done == []
 
 
@@ -450,7 +449,8 @@ def test_a_bearer_checkpoint_serves_every_method(driver: Driver, method: str) ->
 def test_text_that_is_no_checkpoint_is_refused() -> None:
     """Checkpoint text edited into something else altogether."""
     good = Desk().suspend().model_dump_json()
-    assert SYNC.resume(Desk().agent, Checkpoint.model_validate_json(good), approved=True).suspended
+    at = Checkpoint.model_validate_json(good)
+    assert SYNC.resume(Desk().agent, at, decisions=decide_first(at)).suspended
     bad: list[Any] = [
         "",
         " ",

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from drivers import ASYNC, SYNC, Driver, rows
+from tables import each
 
-from phronomy import Agent, ApprovalHandlerError, Approve, AsyncRequired, Defer, Reject, Respond, tool
+from phronomy import Agent, Approval, ApprovalHandlerError, Approve, AsyncRequired, Defer, Reject, Respond, tool
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -116,6 +117,41 @@ def test_a_handler_that_answers_with_bad_edits_is_a_typed_failure(driver: Driver
     assert caught.value.checkpoint is not None
     result = driver.resume(agent, caught.value.checkpoint)
     assert (result.output, done) == ("done", ["pay 3"])
+
+
+@each(
+    ("allowed", "answer", "told"),
+    [
+        (["reject"], True, "answered in a way that this request does not allow (pending "),
+        (["reject"], Approve(), "answered in a way that this request does not allow (pending "),
+        (["approve"], False, "answered in a way that this request does not allow (pending "),
+        (["approve"], None, "answered in a way that this request does not allow (pending "),
+        (["approve"], Reject(reason="no"), "answered in a way that this request does not allow (pending "),
+        (["approve"], Approve(args={"amount": 3}), "edited the arguments so that they cannot run (pending "),
+    ],
+)
+def test_a_handler_that_answers_against_the_request_is_told_so(
+    driver: Driver, allowed: list[Any], answer: Any, told: str
+) -> None:
+    """A handler that answers with a kind of decision that the tool does not allow: the error says what it did."""
+    done: list[int] = []
+
+    def pay(amount: int = 1) -> str:
+        """Pay."""
+        done.append(amount)
+        return "paid"
+
+    gated_pay = tool(requires_approval=Approval(answers=allowed))(driver.function(pay))
+    agent = Agent(
+        name="desk",
+        model=ScriptedModel([call("pay"), "done"]),
+        tools=[gated_pay],
+        on_approval_required=driver.function(lambda *_: answer),
+    )
+    with pytest.raises(ApprovalHandlerError) as caught:
+        driver.invoke(agent, "go")
+    assert str(caught.value).startswith(f"the approval handler {told}")
+    assert done == []
 
 
 def test_a_handler_that_gives_an_awaitable_from_a_sync_function_is_garbage(driver: Driver) -> None:

@@ -237,3 +237,12 @@ def test_the_end_of_a_stream_is_what_the_provider_says() -> None:
         assert (deltas, isinstance(reply, ModelReply) and reply.message.text) == ([TextDelta(text="Hello")], "Hello")
     with pytest.raises(ModelConnectionError):
         list(pieces(events(f"data: {half}\n\n", "data: [DONE"), Assembler()))
+
+
+def test_done_alone_ends_no_message_without_words_and_none_beside_a_choice_that_has_an_end() -> None:
+    empty, half = json.dumps(chunk(role="assistant", content="")), json.dumps(chunk(content="Half"))
+    other = json.dumps({"choices": [{"index": 1, "delta": {}, "finish_reason": "length"}]})
+    with pytest.raises(ModelError, match="holds no message"):
+        list(pieces(events(f"data: {empty}\n\n", "data: [DONE]\n\n", f"data: {half}\n\n"), Assembler()))
+    with pytest.raises(ModelConnectionError):
+        list(pieces(events(f"data: {half}\n\n", f"data: {other}\n\n", "data: [DONE]\n\n"), Assembler()))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, Driver
+from drivers import PATIENCE, Driver, decide_first
 from nested_scenes import Firm
 from places import Place
 from pydantic import BaseModel
@@ -280,7 +280,7 @@ def test_what_was_used_counts_once_where_it_goes_on(office: Office) -> None:
     agent = office.chief(office.payer("ann"), office.payer("bob"))
     at = office.driver.invoke(agent, "go").checkpoint
     while at.pending:
-        at = office.driver.resume(agent, at, approved=True).checkpoint
+        at = office.driver.resume(agent, at, decisions=decide_first(at)).checkpoint
     assert (at.usage.requests, at.usage.input_tokens) == (6, 420)
 
 

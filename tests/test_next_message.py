@@ -150,6 +150,7 @@ def test_what_has_not_failed_stays_though_a_failed_run_may_be_superseded(
         with pytest.raises(ThreadBusy, match=r"on_pending='supersede'$") as busy:
             driver.invoke(agent, "Hello?", thread_id="t", on_pending="supersede_failed")
         assert (busy.value.checkpoint_id, begun.status) == (begun.checkpoint.id, stands)
+        assert busy.value.__suppress_context__, "an error of the store is not told beside"
         assert rows(store) == before
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pattern_worker
 import pytest
-from drivers import DRIVERS, Driver, open_kind, run
+from drivers import DRIVERS, Driver, decide_first, open_kind, run
 from pattern_scenes import SCENES, kinds, payer, plain, says, waits
 from selection import scaled
 from stop_scenes import EVERY, desk, elsewhere, holding, stops_of, walk
@@ -145,7 +145,7 @@ def test_a_step_that_is_rejected_at_its_breakpoint_ends_the_pattern(driver: Driv
     scene, paid = SCENES[kind], []
     pattern = scene.make(driver, store, paid)
     asked = driver.invoke(pattern, "go", breakpoints=STEP).checkpoint
-    result = driver.resume(pattern, asked, approved=False, breakpoints=STEP)
+    result = driver.resume(pattern, asked, decisions=decide_first(asked, Reject()), breakpoints=STEP)
     assert (result.status, paid, result.checkpoint.pending, result.checkpoint.nested) == ("rejected", [], (), ())
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from drivers import Around, Driver, run
 from places import Place
+from tables import each
 
 from phronomy import (
     Agent,
@@ -92,6 +93,25 @@ def test_claims_are_for_this_process_alone() -> None:
 def test_what_a_principal_holds_is_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidDecision, match=r"^Principal: (claims|roles)"):
         Principal(id="ada", **wrong)
+
+
+@each(
+    "given", [("lead", "refunds"), ["lead", "refunds"], {"lead", "refunds"}, dict.fromkeys(["lead", "refunds"]).keys()]
+)
+def test_roles_aliases_and_scopes_are_given_as_any_series_of_texts(given: Any) -> None:
+    """Groups come as lists from databases, tokens and forms."""
+    rita = Principal(id="rita", roles=given, scopes=given)
+    person = Person(id="rita", roles=given, aliases=given)
+    assert rita.roles == rita.scopes == person.roles == person.aliases == ("lead", "refunds")
+    assert rita == person.principal == Principal.model_validate_json(rita.model_dump_json())
+
+
+@each("wrong", ["lead", b"lead", 5, None, [5], [None], {"lead": 1}, [["lead"]]])
+def test_what_is_no_series_of_texts_is_told_with_what_to_give(wrong: Any) -> None:
+    given = r"give a list or a tuple of texts, such as \['finance'\]"
+    for make, name in ((Principal, "roles"), (Person, "roles"), (Person, "aliases")):
+        with pytest.raises((InvalidDecision, InvalidField), match=f"^{make.__name__}: {name}: {given}$"):
+            make(**{"id": "rita", name: wrong})
 
 
 @pytest.mark.parametrize("claims", ["{}", '"{}"', "null", '{"a":1}', f'"{SECRET}"'])
@@ -358,7 +378,9 @@ def test_a_row_that_cannot_be_read_is_nobody(text: str) -> None:
     found = store.get_document(PERSON, "rita")
     assert found is not None
     store.put_document(replace(found, text=text))
-    for ask in (lambda: directory.resolve("slack:U1"), lambda: directory.get("rita"), directory.list):
+    listed = directory.list()
+    assert listed == () and [(each.kind, each.id) for each in listed.unreadable] == [(PERSON, "rita")]
+    for ask in (lambda: directory.resolve("slack:U1"), lambda: directory.get("rita")):
         with pytest.raises(StoreError, match="person rita cannot be read") as caught:
             ask()
         assert "s3cret" not in str(caught.value) and caught.value.__context__ is None

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 import pytest
 from drivers import Driver
 
-from phronomy import Agent, AgentChanged, Approve, ConfigurationError, Defer, DryRun, Reject, Store, Tool, tool
+from phronomy import (
+    Agent,
+    AgentChanged,
+    Approval,
+    Approve,
+    ConfigurationError,
+    Defer,
+    DryRun,
+    NodeFailed,
+    Reject,
+    Store,
+    Tool,
+    ToolContext,
+    tool,
+)
 from phronomy.errors import AsyncRequired
 from phronomy.teams.patterns import sequential
 from phronomy.testing import ScriptedModel, call
@@ -435,3 +450,126 @@ def test_a_policy_of_who_is_handed_the_conversation_is_answered_by_the_first_age
     outer = asked_of(Agent(name="desk", model=model, handoffs=[own], store=store), True, heard, driver)
     assert driver.invoke(outer, "Hello").status == "completed"
     assert (heard[1:], done) == ([("clerk", "refund", REFUND)], [])
+
+
+# A tool that a policy gates, and a body that calls it like a function
+
+
+def settling(body: Any, *, calls: Any = (), by_turn: bool = True, **options: Any) -> Agent[Any, Any]:
+    """An agent with a tool of this body, and with the tool that a policy gates."""
+    settle = tool(name="settle", calls=calls)(body)
+    script = [call("settle", {"order": 7}), "Done."]
+    model = ScriptedModel.by_turn(script) if by_turn else ScriptedModel(script)
+    return Agent(name="clerk", description="Settles.", model=model, tools=[settle, refund, look_up], **options)
+
+
+def plainly(order: int) -> str:
+    """Settles."""
+    return refund(order)
+
+
+def by_execute(order: int) -> str:
+    """Settles."""
+    return refund.execute(order)
+
+
+def by_its_function(order: int) -> str:
+    """Settles."""
+    return refund.function(order)
+
+
+async def in_a_task(order: int) -> str:
+    """Settles."""
+
+    async def pay() -> str:
+        return refund(order)
+
+    return await asyncio.create_task(pay())
+
+
+def in_a_thread(order: int) -> str:
+    """Settles."""
+    return asyncio.run(asyncio.to_thread(refund, order))
+
+
+RULES: Final[tuple[Any, ...]] = (
+    ["refund"],
+    ["re*"],
+    {"refund": True},
+    {"*": lambda args: False},
+    {"refund": Approval(by="finance", needed=2)},
+    {"refund": Approval(when=lambda args: False)},
+)
+
+
+def settled(result: Any) -> tuple[str, bool]:
+    """How the call of the body ended, and whether the body was told what to do instead."""
+    said = [each for each in result.messages if each.settlement][-1]
+    return said.settlement, "declare it (calls=[refund])" in said.text
+
+
+def test_a_body_does_not_call_like_a_function_what_a_policy_gates(driver: Driver, store: Store) -> None:
+    for policy in RULES:
+        for body in (plainly, by_execute, in_a_thread, *([in_a_task] if driver.is_async else [])):
+            agent = settling(body, approval_policy=policy, store=store)
+            assert settled(driver.invoke(agent, "Hello")) == ("failed", True), (policy, body)
+    assert done == []
+
+
+def test_a_body_calls_like_a_function_what_no_policy_may_ask_about(driver: Driver, store: Store) -> None:
+    for policy in ({}, ["look_up"], {"refund": False}, {"refund": Approval(when=False)}):
+        agent = settling(plainly, approval_policy=policy, store=store)
+        assert settled(driver.invoke(agent, "Hello")) == ("completed", False), policy
+    agent = settling(by_its_function, approval_policy=["refund"], store=store)
+    assert settled(driver.invoke(agent, "Hello")) == ("completed", False)
+    assert refund(8) == "paid"  # outside of a body
+    assert done == [*["refund 7 1.0"] * 5, "refund 8 1.0"]
+
+
+def test_a_policy_around_gates_what_a_body_calls_like_a_function(driver: Driver, store: Store) -> None:
+    boss = Agent(
+        name="boss",
+        model=ScriptedModel.by_turn([call("clerk", {"input": "go"}), "Fine."]),
+        tools=[settling(plainly).as_tool()],
+        approval_policy=["refund"],
+        store=store,
+    )
+    driver.invoke(boss, "Hello")
+    lines: Any = sequential({"settling": settling(plainly)}, name="line", approval_policy=["refund"], store=store)
+    driver.invoke(lines, "Hello")
+    hands = Agent(
+        name="hands",
+        model=ScriptedModel.by_turn([call("transfer_to_clerk", {"message": "go"})]),
+        handoffs=[settling(plainly, by_turn=False)],
+        approval_policy=["refund"],
+        store=store,
+    )
+    assert settled(driver.invoke(hands, "Hello")) == ("failed", True)
+    assert done == []
+
+
+def test_a_policy_gates_what_the_bodies_of_a_graph_call_like_a_function(driver: Driver, store: Store) -> None:
+    lines: Any = sequential(
+        {"paying": lambda text: refund(7), "clerk": settling(plainly)},
+        name="line",
+        approval_policy=["refund"],
+        store=store,
+    )
+    with pytest.raises(NodeFailed, match="paying failed: ConfigurationError: tool refund may need an approval"):
+        driver.invoke(lines, "Hello")
+    assert done == []
+
+
+def test_a_tool_that_a_body_calls_does_not_call_like_a_function_either(driver: Driver, store: Store) -> None:
+    @tool
+    def inner(order: int) -> str:
+        """Settles."""
+        return refund(order)
+
+    def outer(order: int, context: ToolContext[Any]) -> str:
+        """Settles."""
+        return str(context.call_tool("inner", {"order": order}))
+
+    agent = settling(outer, calls=[inner], approval_policy=["refund"], store=store)
+    [said] = [each for each in driver.invoke(agent, "Hello").messages if each.settlement]
+    assert (said.settlement, done) == ("failed", [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import subprocess
 import sys
@@ -414,6 +415,37 @@ def test_a_store_that_nobody_closes_leaves_nothing_to_complain_of(schema: str) -
     assert connected("forgotten", 0) == 0
 
 
+def test_a_loop_closed_under_a_statement_leaves_no_connection_to_complain_of(
+    schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever order the collector comes to the task and to the connection, which is the older of the two."""
+    unheard: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda found: unheard.append(repr(found.exc_value)))
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)  # asyncio itself says that tasks were destroyed
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'under' AND wait_event_type = 'Lock'"
+
+    async def read() -> Lineage:
+        return await native(store).lineage(branch_id="b1")
+
+    with opened(schema, named("under")) as store, psycopg.connect(postgres_url()) as other:
+        begin(store)
+        for _ in range(3):
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(read())
+            gc.collect()  # the connection is old
+            other.execute(f'LOCK TABLE "{schema}".phronomy_branches')
+            task = loop.create_task(read())
+            while asking(waiting) == [(0,)]:
+                loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+            del task
+            gc.collect()
+            other.rollback()
+        assert unheard == []
+        assert connected("under", 2) <= 2  # those of the threads
+    assert connected("under", 0) == 0
+
+
 def test_connections_that_nobody_wants_are_closed_after_a_while(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(most: int) -> int:
         await asyncio.gather(*(native(store).lineage(branch_id="b1") for _ in range(4)))
@@ -612,7 +644,8 @@ def test_a_task_that_is_cancelled_during_its_commit_hears_of_it_once_it_is_known
         ledger = held_run(store)
         await native(store).lineage(branch_id="b1")
         proxy.holds = True
-        task = asyncio.ensure_future(ledger.awrite(lambda: ledger.change([note("j")]), lambda: None))
+        written = ledger.awrite(lambda: ledger.change([note("j")]), lambda: None)
+        task = asyncio.ensure_future(whole(written))  # as a run calls it
         assert await asyncio.to_thread(proxy.held.wait, 60)
         task.cancel()
         await asyncio.sleep(0)

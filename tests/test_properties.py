@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import decide_first
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -257,7 +258,7 @@ class Life(RuleBasedStateMachine):
         effects, rows = list(self.faults.effects), self.rows()
         try:
             with pytest.raises((AgentChanged, CheckpointAlreadyResumed)):
-                self.do("resume", checkpoint, approved=True)
+                self.do("resume", checkpoint, decisions=decide_first(checkpoint))
         finally:
             self.agent = agent
         assert (self.faults.effects, self.rows()) == (effects, rows)
@@ -380,7 +381,7 @@ def sample_texts() -> list[str]:
     agent = Agent(name="clerk", model=model, tools=make_tools(faults, False), instructions="x")
     first = agent.invoke({"amount": 5.0, "who": "Zo\u00eb"}, thread_id="t", metadata={"k": [1, None, True]})
     fork = agent.fork(first.checkpoint, label="try")
-    second = agent.resume(first.checkpoint, approved=True, by="ann")
+    second = agent.resume(first.checkpoint, decisions=decide_first(first.checkpoint), by="ann")
     third = agent.resume(second.checkpoint, approved=False, reason="no")
     texts = [encode(item) for item in (first.checkpoint, fork, second.checkpoint, third.checkpoint)]
     return texts + [encode(item) for item in agent.store.history(third.checkpoint.id)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, STORES, Around, Driver, open_kind, run
+from drivers import PATIENCE, STORES, Around, Driver, decide_first, open_kind, run
 from places import Place
 from pydantic import BaseModel
 
@@ -344,7 +344,7 @@ class Counter:
 
     def watched(self, at: Checkpoint, events: int) -> bool:
         """Approve, and leave after so many events of what follows: whether there were as many."""
-        return self.driver.watched(self.agent, at, events, approved=True, by="ann")
+        return self.driver.watched(self.agent, at, events, decisions=decide_first(at), by="ann")
 
     def check(self) -> None:
         """What was approved is carried out by whoever recovers, once, whatever was told to nobody; and nothing else is."""

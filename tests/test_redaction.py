@@ -8,13 +8,13 @@ import importlib
 import json
 import pkgutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from drivers import Driver
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from tables import each
 
 import phronomy
@@ -25,7 +25,9 @@ from phronomy import (
     BreakpointContext,
     Hold,
     MemoryStore,
+    OutcomeUnknown,
     Respond,
+    Tool,
     ToolContext,
     interrupt,
     to_wire,
@@ -68,7 +70,7 @@ RECORDS = {
     ("CheckpointDiff", "state"),
     ("TimelineEntry", "facts"),  # none of them is anything that was said
     ("Shown", "content"),  # whether it is exported
-    ("AgentSpec", "output"),  # its type
+    *(("AgentSpec", "output"), ("BodySpec", "output")),  # its type
     *(("GraphSpec", "update"), ("TeamSpec", "update")),  # functions, as the next two
     ("PatternSpec", "update"),
     ("OrchestratorSpec", "update"),
@@ -347,3 +349,79 @@ def test_what_a_tool_returns_is_in_no_repr_of_a_task(is_async: bool, timeout: fl
     seen = asyncio.run(main())
     assert len(seen) > 1
     assert not [each for each in seen if SECRET in each]
+
+
+# What stands in for a tool
+
+
+class Stand(Tool):
+    """Pays by other means."""
+
+    def execute(self, card: str) -> str:
+        raise ValueError(f"no {card}")
+
+
+def stand(card: str) -> str:
+    """Pay by other means."""
+    raise ValueError(f"no {card}")
+
+
+def narrow(card: Annotated[str, Field(max_length=3)]) -> str:
+    """Pay by other means."""
+    return card
+
+
+def doubtful(card: str) -> str:
+    """Pay by other means."""
+    raise OutcomeUnknown(f"no {card}")
+
+
+@each(
+    ("other", "options", "told"),
+    [
+        (tool(stand), {}, "ValueError: no [redacted]"),
+        (Stand, {}, "ValueError: no [redacted]"),
+        (Stand(), {}, "ValueError: no [redacted]"),
+        (stand, {}, "ValueError: no [redacted]"),
+        (stand, {"requires_approval": False}, "ValueError: no [redacted]"),
+        (tool(redact=["card"])(stand), {}, "ValueError: no [redacted]"),
+        (tool(stand), {"on_failure": "human"}, "ValueError: no [redacted]"),
+        (tool(requires_approval=True)(stand), {}, "ValueError: no [redacted]"),
+        (tool(doubtful), {}, "OutcomeUnknown: no [redacted]"),
+        (narrow, {}, "card: not valid (string_too_long)"),
+    ],
+)
+def test_what_stands_in_for_a_tool_hides_what_the_tool_hides(
+    driver: Driver, other: Any, options: dict[str, Any], told: str
+) -> None:
+    def pay(card: str) -> str:
+        """Pay."""
+        raise ValueError(f"bad {card}")
+
+    options = {"requires_approval": True, "redact": ["card"], "fallback": [other], **options}
+    shown: list[str] = []
+    secret = "4111-1111"
+    made = tool(**options)(driver.function(pay))
+    agent = Agent(
+        name="till",
+        model=ScriptedModel([call("pay", {"card": secret}), "Done."]),
+        tools=[made],
+        store=MemoryStore(),
+    )
+    result = driver.invoke(agent, "Go")
+    while result.suspended and not result.checkpoint.pending[0].reason:
+        shown.append(repr(result.checkpoint.pending))
+        result = driver.resume(agent, result.checkpoint, approved=True)
+    shown += [item.reason or "" for item in result.checkpoint.pending]
+    shown += [message.text for message in result.messages if message.role == "tool"]
+    assert told in " | ".join(shown)
+    assert secret not in " | ".join(shown)
+
+
+def test_a_tool_that_stands_in_for_another_is_elsewhere_as_it_was() -> None:
+    alone = tool(stand)
+    around = tool(redact=["card"], fallback=[alone])(narrow)
+    assert (around.fallback[0].redact, alone.redact) == (frozenset({"card"}), frozenset())
+    assert around.fallback[0].schema_hash == alone.schema_hash
+    kept = tool(redact=["card"])(stand)
+    assert tool(redact=["card"], fallback=[kept])(narrow).fallback[0] is kept

@@ -27,12 +27,13 @@ from redis_server import DATABASES, RedisServer, redis_server
 from store_scenes import asked, begin, bodies, clock, note, row
 
 import phronomy
-from phronomy.errors import StoreError
+from phronomy.errors import CheckpointError, StoreError
 from phronomy.stores import (
     Append,
     RedisStore,
     open_store,
 )
+from phronomy.stores.rows import DamagedBranch
 
 # Clients and settings
 
@@ -265,11 +266,12 @@ def test_a_refused_change_has_changed_nothing(servers: Callable[..., RedisServer
 def test_what_was_damaged_is_named_as_such(store: RedisStore, admin: redis.Redis) -> None:
     begin(store)
     admin.lset(store._root + b"l:b1", 0, b"[]\n{}")
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(CheckpointError, match="entry 1 of branch b1 cannot be read: its row is damaged"):
         store.lineage(branch_id="b1")
     admin.hset(store._root + b"b:b1", "seq", "x")
-    with pytest.raises(StoreError, match="damaged"):
-        store.branches()
+    assert [(type(each), each.id, each.seq) for each in store.branches()] == [(DamagedBranch, "b1", 0)]
+    with pytest.raises(CheckpointError, match="the row of branch b1 cannot be read: it is damaged"):
+        store.lineage(branch_id="b1")
 
 
 @pytest.mark.parametrize(

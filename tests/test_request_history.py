@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pytest
-from drivers import PATIENCE, Driver
+from drivers import PATIENCE, Driver, decide_first
 from places import Place
 from pydantic import AfterValidator
 from request_laws import check_told
@@ -650,7 +650,7 @@ def test_what_follows_an_event_that_could_not_be_told_waits_and_keeps_its_key(de
 
     desk.chat.on_request = on_request  # type: ignore[method-assign]
     desk.work(agent)
-    desk.driver.resume(agent, asked, approved=True)
+    desk.driver.resume(agent, asked, decisions=decide_first(asked))
     first, second = (item.id for item in asked.pending)
     # Both are of one entry of the log: the first is told again, under the same key.
     assert told[:3] == [f"{first}:asked", f"{first}:asked", f"{second}:asked"]

@@ -111,7 +111,7 @@ def database() -> Iterator[Database]:
                 agent.invoke("go", thread_id=thread)
             found.keep_a_text(role)
             found.keep_a_document(role)
-            agent.resume(found.store(role).pending()[0].checkpoint_id, approved=True)
+            agent.decide(found.store(role).pending()[0].approval.id, Approve())
         yield found
     finally:
         found.end()
@@ -292,6 +292,7 @@ def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(datab
     sql = statements.Statements(statements.POSTGRES, "agents.")
     database.sql(database.owner, "DROP TABLE agents.phronomy_texts, agents.phronomy_documents")
     database.sql(database.owner, "ALTER TABLE agents.phronomy_branches DROP COLUMN handed")
+    database.sql(database.owner, "DROP INDEX agents.phronomy_branches_made")
     database.sql(database.owner, "UPDATE agents.phronomy_schema SET version = 1")
     before = everything(database, but=("texts", "documents"))
     for setup, says in ((False, "of an earlier release"), (True, "lacks a right")):

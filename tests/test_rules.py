@@ -12,6 +12,7 @@ import pytest
 from tables import each
 
 from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.foundation.ids import new_id
 from phronomy.records.calls import (
     Added,
     Arrived,
@@ -34,21 +35,37 @@ from phronomy.records.calls import (
     Outcome,
     OutputRefused,
     Reminded,
+    Returned,
     Voted,
     Withdrawn,
     gate_identity,
 )
-from phronomy.records.chain import begin, branch_off, seal
+from phronomy.records.chain import begin, branch_off, is_asked_anew, seal
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import PendingApproval, ToolIdentity, call_digest
+from phronomy.records.decisions import PendingApproval, ToolIdentity, block_key, call_digest
 from phronomy.records.messages import Message, ToolCall, Usage, unique_ids
-from phronomy.records.moves import AskModel, Consult, Done, Fail, Finish, Guard, Judge, ReadOutput, Run, Stop, Wait
+from phronomy.records.moves import (
+    AskModel,
+    Consult,
+    Done,
+    Fail,
+    Finish,
+    Guard,
+    Judge,
+    ReadOutput,
+    Return,
+    Run,
+    Stop,
+    Wait,
+)
 from phronomy.rules.added_messages import closed, is_ending
 from phronomy.rules.authorization import authorize, idempotency_key
+from phronomy.rules.journal import folded
 from phronomy.rules.limits import Limits
 from phronomy.rules.table import TABLE, phase
-from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED
+from phronomy.rules.texts_for_model import BLOCKED, BLOCKED_TOOL, INTERRUPTED
 from phronomy.rules.transitions import (
+    answering,
     apply,
     close_turn,
     current,
@@ -158,17 +175,20 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
     elif isinstance(outcome, Guarded) and outcome.stage != "tool":
         legal = legal and (now.unguarded == outcome.stage or (now.unguarded, outcome.stage) == ("message", "input"))
     elif isinstance(outcome, Added):
-        legal = legal and closed(now) is None
+        ends = now.ended is not None or is_ending(now)
+        legal = legal and (closed(now) is None if outcome.id is None else not ends)
+    elif isinstance(outcome, Returned):
+        legal = legal and len(now.calls) == 1 and answering(now) is not None
     elif (
         legal
         and name.startswith("call ")
         and not isinstance(outcome, Interrupted | Ending | Halted | Guarded | Arrived | Narrowed)
     ):
         legal = type(outcome) in TABLE[name]
-    if name == "call answered" and isinstance(
-        outcome, Judged
-    ):  # an answer that is checked is decided, or asked for anew
-        legal = outcome.judgements[0].verdict == "pend"
+    if isinstance(outcome, Judged) and name in ("call answered", "call pending"):  # it is decided, or asked for anew
+        legal = outcome.judgements[0].verdict == "pend" and not now.calls[0].gate
+    if isinstance(outcome, Judged) and name == "call ready":  # what has begun keeps what it began with
+        legal = now.calls[0].waiting == ()
     try:
         then = apply(now, outcome)
     except IllegalOutcome as error:
@@ -183,6 +203,15 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
         assert legal
         assert Checkpoint.model_validate_json(then.model_dump_json()) == then
     assert now.model_dump_json() == before
+
+
+def test_what_others_leave_is_set_aside_where_it_does_not_follow_and_the_work_of_a_worker_is_not() -> None:
+    now = state(call("pending"))
+    wrong, other = decided("approve", digest="0" * 64), decided("approve", "nobody")
+    assert folded(now, (wrong, other), apply) == (now, (wrong, other))
+    assert current(now.evolve(journal=(wrong,))) == now
+    with pytest.raises(IllegalOutcome):
+        folded(now, (CallStarted(id="1.0", at=AT),), apply)
 
 
 # A run
@@ -284,6 +313,22 @@ def test_empty_and_repeated_call_ids_are_replaced_and_kept_beside() -> None:
     assert [each.call_id for each in now.calls] == ["call_2_0_", "call_2_1", "new", "call_2_3"]
 
 
+def test_a_call_id_that_could_be_the_id_of_a_request_is_replaced() -> None:
+    """People decide by the ids of requests, so no call goes by one, also of a request that does not exist."""
+    taken = new_id("pend")
+    ids = (taken, "pend_1", f"x{taken}", f"{taken}\n", taken.upper(), new_id("pend"))
+    now = apply(state(), reply(*[ToolCall(id=id, name="x", arguments="{}") for id in ids]))
+    assert [(each.id, each.original_id) for each in now.messages[-1].tool_calls] == [
+        ("call_1_0", taken),
+        *[(id, None) for id in ids[1:5]],
+        ("call_1_5", ids[5]),
+    ]
+    assert [each.call_id for each in now.calls] == ["call_1_0", *ids[1:5], "call_1_5"]
+    asked = Message(role="assistant", tool_calls=(ToolCall(id=taken, name="x", arguments="{}"),))
+    told = unique_ids([asked, Message(role="tool", content="1", tool_call_id=taken)])
+    assert (told[0].tool_calls[0].id, told[1].tool_call_id) == ("call_0_0", "call_0_0")
+
+
 def test_a_history_from_elsewhere_gets_unique_ids_in_calls_and_results_alike() -> None:
     asked = [ToolCall(id=id, name="x", arguments="{}") for id in ("a", "a", "")]
     results = [Message(role="tool", content=text, tool_call_id=id) for text, id in (("1", "a"), ("2", ""), ("3", "a"))]
@@ -330,6 +375,15 @@ def test_a_call_that_was_rejected_for_good_is_rejected_again_unasked() -> None:
     assert now.blocked == (DIGEST,)
     now = after(now, reply(ToolCall(id="n", name="refund", arguments="{}")), judged("pend", "2.0"))
     assert told(now)[-1] == ("rejected", BLOCKED)
+    assert now.pending == ()
+
+
+def test_a_tool_that_was_rejected_for_good_is_rejected_again_whatever_the_arguments() -> None:
+    now = after(state(call("pending")), decided("reject", then="block_tool"))
+    assert now.blocked == (block_key(TOOL),)
+    other = judged("pend", "2.0", args={"amount": 9}, digest=call_digest(TOOL, '{"amount":9}'))
+    now = after(now, reply(ToolCall(id="n", name="refund", arguments="{}")), other)
+    assert told(now)[-1] == ("rejected", BLOCKED_TOOL)
     assert now.pending == ()
 
 
@@ -492,11 +546,13 @@ def test_a_question_that_is_not_answered_settles_its_call(kind: str, settlement:
     assert text.endswith("Reason: no")
 
 
-@pytest.mark.parametrize("then", ["block", "end"])
-def test_a_question_that_is_rejected_blocks_the_call_or_ends_the_run(then: Any) -> None:
+@pytest.mark.parametrize(("then", "blocked"), [("block", (DIGEST,)), ("block_tool", (block_key(TOOL),)), ("end", ())])
+def test_a_question_that_is_rejected_blocks_the_call_or_its_tool_or_ends_the_run(
+    then: Any, blocked: tuple[str, ...]
+) -> None:
     now = state(call("nested", waiting=(QUESTION,), stopped=True), call("ready", "1.1"))
     now = apply(now, decided("reject", "question", then=then))
-    assert (now.blocked, now.rejecting) == (((DIGEST,), False) if then == "block" else ((), True))
+    assert (now.blocked, now.rejecting) == (blocked, then == "end")
 
 
 def test_an_answer_is_bound_to_the_question_that_was_shown() -> None:
@@ -912,6 +968,20 @@ def test_an_answer_that_is_not_of_the_output_type_is_guarded_again_when_it_is_gi
     assert plan(apply(now, reply(text="5").evolve(guarded=True)), typed) == Guard(stage="output")
 
 
+def test_the_result_of_a_call_is_the_last_word_once_all_have_settled() -> None:
+    answer = CallResult(kind="completed", content="done", answer="done")
+    now = state(call("settled", result=answer), call("started", "1.1"))
+    assert plan(now, BOUNDS) == Wait(pending=(), running=now.calls[1:])
+    refuse(now, Returned(id="1.0", text="done"))
+    now = after(now, CallSettled(id="1.1", call_id="call-1.1", key="k", result=answer))
+    assert plan(now, BOUNDS) == Return(call=now.calls[0]), "the first of them"
+    for illegal in (Returned(id="1.1", text="done"), Finished(status="completed", output="done")):
+        refuse(now, illegal)
+    now = apply(now, Returned(id="1.0", text="done"))
+    assert [message.role for message in now.messages] == ["user", "assistant", "tool", "tool", "assistant"]
+    assert plan(now, BOUNDS) == Finish(status="completed", output="done")
+
+
 def test_a_call_that_guardrails_refuse_for_good_ends_the_run_and_says_why() -> None:
     now = apply(state(call("new")), guarded("tool", "refused", then="continue", id="1.0"))
     assert now == state(call("new")), "the judgement says what becomes of it"
@@ -1098,6 +1168,48 @@ def test_a_fork_asks_anew_for_what_was_approved_and_has_not_run() -> None:
     assert statuses(now) == [("1.0", "pending"), ("1.1", "pending"), ("1.2", "settled")]
     with pytest.raises(NotAuthorized):
         authorize(now, now.calls[0], TOOL)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "becomes"),
+    [
+        ("ready", {"approved": "yes"}, "pending"),
+        ("started", {"approved": "yes", "attempt": 1}, "pending"),
+        ("failed", {"approved": "yes"}, "pending"),
+        ("nested", {"approved": "yes"}, "pending"),
+        ("settled", {"approved": "yes"}, "settled"),
+        # To let a run go on at a breakpoint approves of nothing.
+        ("ready", {"approved": "go", "why": "breakpoint"}, "pending"),
+        ("nested", {"approved": "go", "why": "breakpoint", "tool": FREE}, "ready"),
+        # A call that a predicate has let run is judged anew. A call about which nobody is ever asked is not.
+        ("ready", {"tool": ASKED}, "new"),
+        ("failed", {"tool": ASKED}, "new"),
+        ("nested", {"tool": ASKED, "waiting": (QUESTION,)}, "new"),
+        ("started", {"tool": ASKED, "attempt": 1}, "started"),
+        ("failed", {"tool": FREE}, "failed"),
+        ("ready", {"tool": FREE}, "ready"),
+    ],
+)
+def test_a_fork_keeps_no_approval_of_a_call_that_has_not_settled(
+    status: CallStatus, fields: dict[str, Any], becomes: str
+) -> None:
+    tool = fields.get("tool", TOOL)
+    digest = call_digest(tool, drawn.ARGS)
+    of = call(status, digest=digest, pending_id=fields.get("approved"), requested_at=AT, **fields)
+    assert is_asked_anew(of) == (becomes == "pending")
+    yes = decided("approve", of.approved or "yes").decision
+    ids = {of.id: "again"} if is_asked_anew(of) else {}
+    before, others = state(of, decisions=(yes,)), {"branch_id": "b2", "at": AT, "salt": "", "ids": ids, "nested": {}}
+    fork = branch_off(before, id="fork", **others)
+    [now] = fork.calls
+    [under_policy] = branch_off(before, id="fork", **others, policies=("pay", "re*")).calls
+    assert under_policy.status == ("new" if becomes in ("failed", "ready") else becomes)
+    assert (now.status, now.waiting) == (becomes, ())
+    if becomes == "pending":
+        assert (now.pending_id, now.approved, fork.decisions) == ("again", None, ())
+        assert now.attempt == (0 if status == "failed" else of.attempt)
+    if becomes == "new":
+        assert (now.arguments, now.tool, now.args, now.pending_id, now.attempt) == (drawn.ARGS, None, None, None, 0)
 
 
 def test_a_fork_forgets_what_was_decided_for_a_nested_run_and_not_told_yet() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drivers import Driver, outline
+from drivers import Driver, decide_first, outline
 from places import Place
 from pydantic import BaseModel
 
@@ -368,7 +368,7 @@ def test_where_nobody_would_read_it_it_is_refused(till: Till) -> None:
         assert "it ends" in till.refused(InvalidDecision, agent, asked, decisions=decisions, input="More")
     till.refused(NothingDecided, agent, asked, input="More")
     for wrong in (7, [], [1], b"x", object()):
-        till.refused(ConfigurationError, agent, asked, approved=True, input=wrong)
+        till.refused(ConfigurationError, agent, asked, decisions={"a": Approve()}, input=wrong)
     result = till.driver.resume(agent, asked, decisions={"a": Approve(), "b": Approve()})
     till.refused(CheckpointAlreadyResumed, agent, result.checkpoint, input="More")
     with pytest.raises(DecisionError):
@@ -387,14 +387,14 @@ def test_a_decision_that_comes_too_late_takes_it_along_unless_the_run_is_over(ti
     asked = till.asked(agent)
     till.now += 601
     with pytest.raises(ApprovalExpired) as late:
-        till.driver.resume(agent, asked, approved=True, input="Anyway.")
+        till.driver.resume(agent, asked, decisions=decide_first(asked), input="Anyway.")
     assert (late.value.result.output.endswith("| Anyway."), till.paid) == (True, [])
 
     agent = till.agent(TWO, on_expiry="cancel")
     asked = till.asked(agent)
     till.now += 601
     with pytest.raises(ApprovalExpired) as late:
-        till.driver.resume(agent, asked, approved=True, input="Anyway.")
+        till.driver.resume(agent, asked, decisions=decide_first(asked), input="Anyway.")
     assert (late.value.result.status, late.value.result.messages[-1].role) == ("cancelled", "tool")
 
 

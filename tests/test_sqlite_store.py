@@ -37,7 +37,7 @@ from phronomy.stores import (
     PendingRow,
     SQLiteStore,
 )
-from phronomy.stores.rows import FACETS
+from phronomy.stores.rows import FACETS, Branch, DamagedBranch
 from phronomy.stores.sql import records, select
 from phronomy.stores.sql import statements as _sql
 from phronomy.stores.sql.sqlite import _SQL
@@ -532,9 +532,10 @@ def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
             store.head("b2")
         with pytest.raises(StoreError, match="a row in it is not of this schema"):
             store._made(records.lineage_of, store._read("SELECT 1 UNION ALL SELECT 'x'", ()))
-        store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
-        with pytest.raises(StoreError, match="UTF-8"):
-            store.branches()
+        store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT) WHERE id = 'b2'")
+        assert [(each.id, type(each)) for each in store.branches()] == [("b1", Branch), ("b2", DamagedBranch)]
+        with pytest.raises(CheckpointError, match=r"^the row of branch b2 cannot be read: it is damaged"):
+            store.head("b2")
 
 
 def test_a_closed_store_says_so_and_can_be_closed_again(tmp_path: Path) -> None:
@@ -632,9 +633,10 @@ def test_a_log_that_is_full_takes_no_more(tmp_path: Path) -> None:
 def test_a_pending_row_that_is_damaged_is_named_without_its_content(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store, opened=(asked("p1"),))
-        with pytest.raises(StoreError, match="pending p1 of branch b1 cannot be read") as damaged:
-            store.pending()
-        assert "of" not in str(damaged.value.__cause__)
+        (damaged,) = store.pending().unreadable
+        assert str(damaged).startswith("pending p1 of branch b1 cannot be read")
+        assert (damaged.id, damaged.run_id, damaged.branch_id) == ("p1", "b1", "b1")
+        assert damaged.__cause__ is None and damaged.__suppress_context__
 
 
 def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
@@ -674,6 +676,9 @@ LOOKED_FOR: list[tuple[Any, str]] = [
     (BranchFilter(), "phronomy_branches_"),
     (BranchFilter(run_id="r"), "phronomy_branches_run"),
     (BranchFilter(run_id="r"), "phronomy_branches_id"),
+    (BranchFilter(newest=True, limit=10), "phronomy_branches_made"),
+    (BranchFilter(newest=True, after="b", limit=10), "phronomy_branches_made"),
+    (BranchFilter(newest=True, after="b", thread_id="t"), "phronomy_branches_thread"),
     (BranchFilter(thread_id="t"), "phronomy_branches_thread"),
     (BranchFilter(parents=("a", "b")), "phronomy_branches_parent"),
     (BranchFilter(abandoned_at=5.0), "phronomy_branches_running"),

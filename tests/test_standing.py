@@ -10,11 +10,13 @@ from drivers import Driver
 from hypothesis import given
 from hypothesis import strategies as st
 from places import Place
+from tables import each
 
-from phronomy import Approval, Escalate, MemoryStore, Principal
+from phronomy import Approval, Approve, Escalate, MemoryStore, Principal
+from phronomy.errors import NotAnApprover
 from phronomy.people import Person
 from phronomy.records.decisions import PendingApproval, ToolIdentity
-from phronomy.stores.derived.standing import offered_by, standing_of, tallies_of, who_may
+from phronomy.stores.derived.standing import Standing, offered_by, standing_of, tallies_of, who_may
 
 ALL = ("approve", "edit", "reject", "respond")
 
@@ -72,6 +74,20 @@ def test_an_escalation_lets_more_people_in_when_it_is_due(desk: Desk) -> None:
     assert standing_of(desk.store, item, EVE).answers == ()
     desk.till.now += 60
     assert standing_of(desk.store, item, EVE).answers == ALL
+
+
+@each("gate", [True, Approval(by="lead"), Approval(answers=["approve"])])
+def test_who_was_removed_from_the_directory_may_nothing(desk: Desk, gate: Any) -> None:
+    item = desk.asked(gate)
+    desk.directory.add(Person(id="bob", roles=("lead",)))
+    known = BOB.evolve(listed=True)
+    assert standing_of(desk.store, item, known).answers != ()
+    desk.directory.remove("bob")
+    assert standing_of(desk.store, item, known) == Standing(
+        why_not="not_an_approver", said="You are not in the directory of people any more."
+    )
+    with pytest.raises(NotAnApprover):
+        desk.store.decide(item.id, Approve(), by=known, digest=item.digest)
 
 
 def test_roles_are_those_of_the_directory_where_it_knows_somebody(desk: Desk) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phronomy import Agent, tool
 from phronomy.errors import CheckpointError, CheckpointNotFound
 from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import Call, CallResult, CallSettled, CallStarted, Decided, Outcome
@@ -17,6 +18,7 @@ from phronomy.records.decisions import Decision, PendingApproval, ToolIdentity, 
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, Waiting
 from phronomy.stores.log.log import journal_entry, pending_rows, replay, row_entry
+from phronomy.testing import ScriptedModel, call
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 PAY = ToolIdentity(name="pay", schema_hash="h", gate="always")
@@ -336,6 +338,41 @@ def test_two_copies_that_share_a_nested_run_are_both_taken_in(store: Store) -> N
     store.save(fork)
     assert store.load("f-0") == fork
     assert store.load(given.id) == given
+
+
+PARTS: dict[str, Callable[[Checkpoint, Checkpoint], tuple[Checkpoint, ...]]] = {
+    "one part twice": lambda root, part: (part, part),
+    "a part that is no nested run": lambda root, part: (part.evolve(path=""),),
+    "a part that has ended, of no call": lambda root, part: (part.evolve(path="9.0", ended="completed"),),
+    "parts in another order": lambda root, part: (part.evolve(id="n-1", path="9.0"), part),
+    "a part in a part": lambda root, part: (part.evolve(nested=(part.evolve(path=f"{part.path}/2.0"),)),),
+}
+"""The parts nested in a checkpoint, changed: each part is valid by itself."""
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_checkpoint_that_could_not_be_read_back_is_not_taken_in(store: Store, parts: str) -> None:
+    @tool(requires_approval=True)
+    def pay(order: int) -> str:
+        """Pay for an order."""
+        return "paid"
+
+    inner = Agent(name="inner", tools=[pay], model=ScriptedModel.by_turn([call("pay", {"order": 1}), "Paid."]))
+    model = ScriptedModel.by_turn([call("inner", {"input": "Pay"}), "Done."])
+    outer = Agent(name="outer", tools=[inner.as_tool("inner", "Pays.")], model=model, store=MemoryStore())
+    root = outer.invoke("Pay").checkpoint
+    made = root.evolve(nested=PARTS[parts](root, root.nested[0]))
+    for refused in (
+        lambda: store.save(made),
+        lambda: Agent(name="outer", tools=outer.tools, model=model, store=store, trust="bearer").resume(
+            made, approved=True
+        ),
+    ):
+        with pytest.raises(CheckpointError, match=f"checkpoint {root.id} could not be read back as it is"):
+            refused()
+        assert store.branches() == [] and store.pending() == []
+    store.save(root)
+    assert store.load(root.id) == root
 
 
 # Damage and growth

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, PATIENCE, STREAMED, SYNC, Driver, open_kind, run
+from drivers import DRIVERS, PATIENCE, STREAMED, SYNC, Driver, decide_first, open_kind, run
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
@@ -293,6 +293,18 @@ def test_what_guardrails_said_is_on_the_drive_without_what_they_saw(each: Driver
         "phronomy.guardrail.refused": ("polite",),
         "phronomy.guardrail.code": "rude",
     }
+    assert "canary" not in everything(desk)
+
+
+def test_that_a_message_was_added_is_on_the_drive_without_what_it_says(each: Driver, desk: Desk) -> None:
+    def answer(request: Any) -> str:
+        store.send(store.branches()[0].id, "a canary", by="ann")
+        return "wait"
+
+    store = MemoryStore()
+    assert each.invoke(clerk(answer, "fine", store=store, hooks=[desk.telemetry()]), "hello").output == "fine"
+    [added] = [event for span in desk.spans() for event in span.events if event.name == "phronomy.message_added"]
+    assert not added.attributes
     assert "canary" not in everything(desk)
 
 
@@ -628,7 +640,7 @@ def test_one_of_two_is_decided_and_the_other_still_waits(driver: Driver, desk: D
     store = MemoryStore()
     asks = [call("refund", {"card": "1"}), call("refund", {"card": "2"})]
     waiting = driver.invoke(clerk(asks, store=store, hooks=[desk.telemetry()]), "go").checkpoint
-    driver.resume(clerk(store=store, hooks=[desk.telemetry()]), waiting, approved=True)
+    driver.resume(clerk(store=store, hooks=[desk.telemetry()]), waiting, decisions=decide_first(waiting))
     assert desk.metrics()["phronomy.approvals.pending"] == {(): 1}
 
 

@@ -153,7 +153,7 @@ def test_a_reply_says_how_the_model_was_asked_and_what_it_used(each: Driver, des
 def test_what_a_provider_says_of_its_reply_is_on_its_span(each: Driver, desk: Desk, kind: Any, name: str) -> None:
     used = Usage(requests=1, input_tokens=30, output_tokens=9, cached_tokens=20, reasoning_tokens=4)
     with ChatServer([say("Hello.", usage=used, finish_reason="length")]) as server:
-        own = ModelSettings(temperature=0.5, max_tokens=7)
+        own = ModelSettings(temperature=0.5, max_tokens=7, accept_incomplete=True)
         model = kind(name, base_url=server.base_url, api_key="k", settings=own)
         agent = Agent(name="clerk", model=model, settings=ModelSettings(max_tokens=70), hooks=[desk.telemetry()])
         result = each.invoke(agent, "go")

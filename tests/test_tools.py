@@ -620,3 +620,13 @@ def test_tools_of_plain_types_share_a_model_where_all_of_it_is_the_same() -> Non
     for name in ("one", "other"):  # what is refused is refused each time, by the name of its tool
         with pytest.raises(ToolDefinitionError, match=f"tool {name}: parameter 'kind'"):
             tool(name=name)(wrong)
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", " null\n", "{}"])
+def test_a_call_without_arguments_is_one_whatever_stands_in_their_place(arguments: str) -> None:
+    @tool(requires_approval=True)
+    def ping(times: int = 1) -> str:
+        """Ping."""
+        return "pong"
+
+    assert ping.read(arguments) == '{"times":1}'

@@ -399,6 +399,17 @@ def test_an_event_is_kept_that_arrives_while_the_body_runs(desk: Desk) -> None:
     assert desk.entered == 2
 
 
+def test_what_came_early_counts_no_more_if_its_sender_was_removed(desk: Desk) -> None:
+    agent = desk.agent(first(), gate=True)
+    people = StoreDirectory(desk.open())
+    people.add(Person(id="till", kind="service", roles=("payments",), aliases=("hook:till",)))
+    at = desk.asked(agent)
+    assert desk.send(at, by=Principal(id="hook:till", roles=("payments",))).status == "kept"
+    assert people.remove("till")
+    at = desk.driver.resume(agent, at, approved=True).checkpoint
+    assert set(by_name(at)) == {"paid", "late"} and [each.by.id for each in at.events] == ["hook:till"]
+
+
 def test_what_came_early_fires_only_what_it_fits(desk: Desk) -> None:
     """One of a stranger, and one of another type, stay where they are; each event fires one trigger."""
     both = lambda: wait_for_all({"one": PAYMENT, "two": PAYMENT})  # noqa: E731

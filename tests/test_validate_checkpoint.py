@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from drivers import decide_first
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def samples() -> dict[str, str]:
     agent = Agent(name="clerk", model=ScriptedModel.by_turn(script), tools=[look, pay])
     asked = agent.invoke(CANARY, thread_id="t", metadata={"__proto__": {"constructor": CANARY}}).checkpoint
     fork = agent.fork(asked, label=CANARY)
-    paid = agent.resume(asked, approved=True, by="ann").checkpoint
+    paid = agent.resume(asked, decisions=decide_first(asked), by="ann").checkpoint
     end = agent.resume(paid, approved=False, reason=CANARY).checkpoint
     found = {"running": seen[0], "suspended": asked, "forked": fork, "half decided": paid, "ended": end}
     found["outer"] = paid.evolve(nested=(seen[0].evolve(path="1.0"), asked.evolve(path="1.1")))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tables import each
 
 from phronomy import Agent, Approval, Approve, MemoryStore, tool
 from phronomy.approvals import Approvers, Escalation, PendingApproval, Principal, ToolIdentity, Vote, call_digest
@@ -52,6 +53,14 @@ def test_each_person_counts_once_and_by_the_last_of_their_votes() -> None:
     assert counted([deputy, vote("dan", "finance", hours=1)], TWO) == [(1, 2, 0)]
     assert counted([deputy, ADA], TWO) == [(1, 2, 0)]
     assert counted([deputy, BERT], TWO) == [(2, 2, 0)]
+
+
+def test_a_vote_of_a_deputy_of_somebody_who_asked_counts_only_against() -> None:
+    level = TWO.evolve(not_requester=True, authors=("zoe",), rejections=1)
+    for principal, counts in (("otto", 0), ("zoe", 0), ("ada", 1)):
+        for more in ({}, {"behalf_of": who("bert", "finance")}):
+            assert counted([vote("dan", "finance", deputy_of=(principal,), **more)], level) == [(counts, 2, 0)]
+        assert counted([vote("dan", "finance", kind="reject", deputy_of=(principal,))], level)[0][2] == 1
 
 
 def test_only_equal_votes_count_together() -> None:
@@ -162,13 +171,51 @@ def test_a_decision_with_its_votes_and_what_is_to_be_checked_elsewhere_is_record
     check_votes_inside(around, decision(kind="expire"))
     check_votes_inside(around, decision(ADA, to_check=True))
     check_votes_inside(around, decision(ADA, args={"amount": 9}))
-    check_votes_inside(around, decision(ADA, BERT))
+    check_votes_inside(around.evolve(waiting=(item.evolve(votes=(ADA,)),)), decision(ADA, BERT))
     # Asked anew with other arguments, it takes its people for these, from then on.
-    again = Judgement(
-        id="1.0", verdict="run", tool=TOOL, args={"amount": 9}, digest=OTHER, brief=Brief(approvers=(TWO,))
-    )
-    votes = (ADA.evolve(digest=OTHER), BERT.evolve(digest=OTHER))
+    one = Brief(approvers=(TWO.evolve(needed=1),))
+    again = Judgement(id="1.0", verdict="run", tool=TOOL, args={"amount": 9}, digest=OTHER, brief=one)
+    votes = (BERT.evolve(digest=OTHER),)
     check_votes(waiting(votes=(ADA,)), Decided(decision=decision(*votes, args={"amount": 9}), edited=again), None)
+
+
+@each(
+    ("before", "votes", "grant", "is_legal"),
+    [
+        ((), (ADA, BERT), None, False),
+        ((ADA,), (ADA, BERT, vote("cleo", "finance")), None, False),
+        ((), (ADA.evolve(grant="g"), BERT.evolve(grant="g")), "g", True),
+        ((), (ADA.evolve(grant="g"), BERT.evolve(grant="g")), None, False),
+        ((), (ADA.evolve(grant="g"), BERT.evolve(grant="h")), "g", False),
+        ((), (ADA, BERT.evolve(grant="g")), "g", False),
+        ((ADA,), (ADA, BERT), None, True),
+    ],
+)
+def test_a_decision_brings_one_vote_or_those_of_its_grant(
+    before: tuple[Vote, ...], votes: tuple[Vote, ...], grant: str | None, is_legal: bool
+) -> None:
+    outcome = Decided(decision=decision(*votes, grant=grant))
+    item = PendingApproval(
+        id="p", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, requested_at=AT, approvers=(TWO,)
+    )
+    inside = waiting(status="nested", brief=None, pending_id=None, waiting=(item.evolve(votes=before),))
+    checks = (
+        lambda: check_votes(waiting(votes=before), outcome, None),
+        lambda: check_votes_inside(inside, outcome.decision),
+        lambda: with_vote(waiting(votes=before), Voted(decision=outcome.decision)),
+        lambda: with_vote_inside(inside, inside.waiting[0], Voted(decision=outcome.decision)),
+    )
+    for check in checks:
+        if is_legal:
+            check()
+        else:
+            with pytest.raises(IllegalOutcome, match="its votes are not those that were cast, and one more"):
+                check()
+    # The run inside a call knows of no votes before: those are noted, and checked, around it.
+    check_votes(waiting(), outcome, None, path="1.0")
+    assert with_vote(waiting(), Voted(decision=outcome.decision), path="1.0").votes == votes
+    alone = inside.evolve(waiting=(item,))
+    assert with_vote_inside(alone, item, Voted(decision=outcome.decision), path="1.0").waiting[0].votes == votes
 
 
 def test_a_vote_is_kept_until_it_decides() -> None:

@@ -191,8 +191,9 @@ def test_nothing_of_a_run_is_json_as_text_inside_json(place: Any, driver: Driver
 def test_every_field_of_every_record_is_sent_but_versions_the_salt_and_notes() -> None:
     """A class that is added later is sent by its fields, with nothing to be done for it."""
     omitted = {(kind.__name__, name) for kind in records() for name in kind.wire_omits if name in kind.model_fields}
-    assert {name for _, name in omitted} == {"version", "salt", "note", "claims", "scopes"}
+    assert {name for _, name in omitted} == {"version", "salt", "note", "listed", "person", "alias", "claims", "scopes"}
     assert {kind for kind, name in omitted if name == "salt"} <= {"Checkpoint"}
+    assert {kind for kind, name in omitted if name == "alias"} == {"Vote"}  # the address of a person in a channel
     assert {kind for kind, name in omitted if name in ("claims", "scopes")} == {"Principal"}  # of this process alone
     assert {kind for kind, name in omitted if name == "note"} == {
         "Call",
@@ -340,4 +341,4 @@ def test_an_end_is_sent_whole() -> None:
 
 def test_every_event_has_its_id() -> None:
     kinds = [kind for kind in vars(all_events).values() if inspect.isclass(kind) and issubclass(kind, Record)]
-    assert len([kind for kind in kinds if kind.wire_adds == ("id",)]) == 1 + 19
+    assert len([kind for kind in kinds if kind.wire_adds == ("id",)]) == 1 + 20

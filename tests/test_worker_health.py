@@ -17,6 +17,7 @@ import httpx
 import pytest
 from drivers import PATIENCE
 from places import Place
+from ports import HeldPort
 from spans import Desk as Meters
 from spans import everything
 from test_workers import NEVER, Desk, decide, working
@@ -39,9 +40,9 @@ def desk(place: Place) -> Desk:
 class Asked:
     """An endpoint of a worker that is as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.health = WELL
-        self.endpoint = HealthEndpoint(lambda: self.health, "127.0.0.1", 0)
+        self.endpoint = HealthEndpoint(lambda: self.health, "127.0.0.1", port)
 
     def get(self, path: str = "/health", method: str = "GET") -> tuple[int, Any]:
         """The status and what is told."""
@@ -203,16 +204,18 @@ def test_clients_that_say_nothing_keep_nobody_from_asking(asked: Asked, monkeypa
     assert asked.get()[0] == 200
 
 
-def test_an_endpoint_that_is_closed_is_gone_and_its_port_is_free(asked: Asked) -> None:
-    with pytest.raises(OSError, match="in use"):
-        HealthEndpoint(lambda: WELL, "127.0.0.1", asked.endpoint.port)
-    with asked.connect():
+def test_an_endpoint_that_is_closed_is_gone_and_its_port_is_free() -> None:
+    with HeldPort() as port:
+        asked = Asked(port.number)
+        with pytest.raises(OSError, match="in use"):
+            HealthEndpoint(lambda: WELL, "127.0.0.1", port.number)
+        with asked.connect():
+            asked.endpoint.close()
         asked.endpoint.close()
-    asked.endpoint.close()
-    with pytest.raises(ConnectionError):
-        asked.connect()
-    again = HealthEndpoint(lambda: WELL, "127.0.0.1", asked.endpoint.port)
-    again.close()
+        with pytest.raises(ConnectionError):
+            asked.connect()
+        again = HealthEndpoint(lambda: WELL, "127.0.0.1", port.number)
+        again.close()
 
 
 def test_a_client_that_comes_while_it_is_closed_leaves_no_connection_open() -> None:
@@ -332,8 +335,9 @@ def test_the_backlog_is_what_the_last_look_found_and_nobody_drives(desk: Desk) -
 
 def test_without_telemetry_opentelemetry_is_not_loaded() -> None:
     code = (
-        "import sys; from phronomy import Agent; from phronomy.workers import Worker; from phronomy.testing import ScriptedModel\n"
-        "Worker(Agent(name='desk', model=ScriptedModel(['Done.'])))\n"
+        "import sys; from phronomy import Agent, MemoryStore\n"
+        "from phronomy.workers import Worker; from phronomy.testing import ScriptedModel\n"
+        "Worker(Agent(name='desk', model=ScriptedModel(['Done.']), store=MemoryStore()))\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ from drivers import PATIENCE, until
 from places import Place
 from stop_scenes import elsewhere
 
-from phronomy import Agent, Approve, Reject, tool
+from phronomy import Agent, Approve, MemoryStore, Reject, tool
 from phronomy.errors import AgentChanged, AsyncRequired, ConfigurationError, ModelError, StoreError
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
@@ -401,3 +401,10 @@ def test_a_worker_needs_agents_with_names_of_their_own(desk: Desk) -> None:
         Worker([desk.agent(), desk.agent()])
     with pytest.raises(ConfigurationError, match="grace is a number of seconds"):
         Worker(desk.agent()).run(grace=-1)
+
+
+def test_an_agent_without_a_store_has_no_worker() -> None:
+    alone = Agent(name="alone", model=ScriptedModel([]))
+    with pytest.raises(ConfigurationError, match="alone has no store"):
+        Worker([alone])
+    assert Worker(Agent(name="kept", model=ScriptedModel([]), store=MemoryStore())) is not None

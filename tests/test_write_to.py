@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STREAMED, SYNC, Around, Driver, rows
+from drivers import DRIVERS, STREAMED, SYNC, Around, Driver, decide_first, rows
 
 from phronomy import (
     Agent,
@@ -89,7 +89,7 @@ def test_the_run_goes_on_in_another_branch_and_the_checkpoint_is_as_it_was(shop:
 def test_the_new_stop_is_in_the_other_branch(shop: Shop) -> None:
     """EIN-A20: A is the same bytes, and B holds what still waits, under ids of its own."""
     a = shop.ask()
-    b = shop.resume(a.id, approved=True, write_to="B").checkpoint
+    b = shop.resume(a.id, decisions=decide_first(a), write_to="B").checkpoint
     (left,) = b.pending
     assert (left.call_id, left.id in {each.id for each in a.pending}, shop.done) == ("c2", False, [1])
     with pytest.raises(UnknownPending):
@@ -139,10 +139,14 @@ def test_a_question_is_asked_anew_and_a_yes_to_it_approves_nothing_else(shop: Sh
     question, payment = a.pending
     before = rows(shop.store)
     named: tuple[dict[str, Any], ...] = ({question.id: Respond(content="x")}, {"c0": Respond(content="x")})
-    for given in ({"approved": True}, {"approved": False}, *({"decisions": each} for each in named)):
+    for given in ({"decisions": each} for each in named):
         with pytest.raises(InvalidDecision, match="asks it anew") as caught:
             shop.resume(a, write_to="B", **given)
         assert (caught.value.pending_id, shop.done, rows(shop.store)) == (question.id, [], before)
+    for approved in (True, False):
+        with pytest.raises(NothingDecided, match="2 wait at checkpoint") as several:
+            shop.resume(a, write_to="B", approved=approved)
+        assert (several.value.pending_ids, rows(shop.store)) == ((question.id, payment.id), before)
     b = shop.resume(a, decisions={payment.id: Approve()}, write_to="B").checkpoint
     (again,) = b.pending
     assert (again.why, again.id == question.id, shop.done) == ("question", False, [1])
@@ -153,10 +157,11 @@ def test_a_branch_that_was_left_before_it_was_decided_is_gone_on_with(shop: Shop
     """E7: a process was killed between the write of the branch and that of the decisions. Who resumes again is not refused."""
     a = shop.ask()
     elsewhere(shop.store, a, "B", bearer=False).written(shop.store)
+    other = shop.ask()
     with pytest.raises(StoreError):
-        shop.resume(shop.ask(), approved=True, write_to="B")
+        shop.resume(other, decisions=decide_first(other), write_to="B")
     with pytest.raises(StoreError):
-        shop.resume(a, approved=True, write_to=shop.agent.fork(a, rerun=True).branch_id)
+        shop.resume(a, decisions=decide_first(a), write_to=shop.agent.fork(a, rerun=True).branch_id)
     assert shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B").checkpoint.branch_id == "B"
     with pytest.raises(StoreError):
         shop.resume(a, decisions={"c1": Approve(), "c2": Reject()}, write_to="B")
@@ -174,8 +179,9 @@ def test_what_is_refused_leaves_no_branch(shop: Shop) -> None:
         (InvalidDecision, a, {"decisions": {"c1": Approve(args={"order_id": "x"})}, "write_to": "B"}),
         (InvalidDecision, a, {"decisions": {"c1": True}, "write_to": "B"}),
         (NothingDecided, a, {"write_to": "B"}),
-        (StoreError, a, {"approved": True, "write_to": "taken"}),
-        (StoreError, a, {"approved": True, "write_to": a.run_id}),
+        (NothingDecided, a, {"approved": True, "write_to": "B"}),
+        (StoreError, a, {"decisions": decide_first(a), "write_to": "taken"}),
+        (StoreError, a, {"decisions": decide_first(a), "write_to": a.run_id}),
         (CheckpointError, end, {"write_to": "B"}),
         (ConfigurationError, a, {"approved": True, "write_to": ""}),
         (ConfigurationError, a, {"approved": True, "write_to": 5}),

@@ -358,9 +358,11 @@ def test_a_field_is_named_with_what_it_takes_and_the_one_that_was_meant() -> Non
         "Limits: seconds: Input should be a valid number; there is no field turn (did you mean turns?); there are "
         + ", ".join(Limits.model_fields)
     )
-    with pytest.raises(InvalidDecision, match=r"^Reject: then: Input should be 'continue', 'block' or 'end'$"):
+    with pytest.raises(
+        InvalidDecision, match=r"^Reject: then: Input should be 'continue', 'block', 'block_tool' or 'end'$"
+    ):
         Reject(then="x")  # type: ignore[arg-type]
-    with pytest.raises(InvalidDecision, match=r"^Skip: there is no field reason; there are none$"):
+    with pytest.raises(InvalidDecision, match=r"^Skip: there is no field reason; there are kind$"):
         Skip(reason="x")  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match=r"^Message: content is text, a list of content parts, or null$"):
         Message(role="user", content=3)
@@ -386,7 +388,7 @@ def test_a_record_of_yours_is_made_as_before() -> None:
     assert Clerk(id="ada", desk=3).model_dump() == {"id": "ada", "name": None, "kind": "human", "desk": 3}
     with pytest.raises(InvalidDecision, match=r"^Clerk: desk: "):
         Clerk(id="ada", desk="x")  # type: ignore[arg-type]
-    assert list(inspect.signature(Reject).parameters) == ["reason", "then"]
+    assert list(inspect.signature(Reject).parameters) == ["kind", "reason", "then", "metadata"]
 
 
 def test_the_arguments_of_a_dry_run_are_a_mapping(driver: Driver) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast, overload
 from typing_extensions import TypeForm, Unpack
 
 from phronomy.agents.handler import Registers
-from phronomy.agents.spec import AgentSpec, name_of
+from phronomy.agents.spec import AgentSpec, check_output, name_of
 from phronomy.agents.team import spec_of
 from phronomy.approvals.policy import ApprovalPolicy
 from phronomy.conversation.instructions import Instructions
@@ -27,6 +27,7 @@ from phronomy.observability.hooks import Hooks
 from phronomy.records.decisions import OnExpiry
 from phronomy.records.result import Output
 from phronomy.rules.limits import Limits
+from phronomy.runs.names import note_unnamed
 from phronomy.runs.options import AgentOptions, CallOptions, Trust
 from phronomy.runs.runs import Runs
 from phronomy.stops.breakpoints import Breakpoint
@@ -169,6 +170,7 @@ class Agent(Runs[Deps, Output]):
         self._spec = None
         for name, value in options.items():
             setattr(self, name, value)
+        check_output(self)
         self._bearer = self.trust == "bearer" or (self.trust is None and self.store is None)
         self.store = self.store if self.store is not None else MemoryStore.of_agent()
 
@@ -190,7 +192,7 @@ class Agent(Runs[Deps, Output]):
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
         def __setattr__(self, name: str, value: object) -> None:
-            _SPELT.check_attribute(name, self)
+            _SPELT.check_attribute(name, self, value)
             if getattr(self, "_spec", None) is not None:
                 raise ConfigurationError(
                     f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent"
@@ -231,6 +233,8 @@ class Agent(Runs[Deps, Output]):
         if self._spec is None:
             spec = self._checked()
             object.__setattr__(self, "_spec", spec)
+            if not self.name and type(self) is Agent:  # a subclass has the name that somebody gave the class
+                note_unnamed("agent", spec.name, self.store)
             return spec
         return self._spec
 
@@ -285,4 +289,5 @@ _SPELT: Final = spelling.Options(
     ConfigurationError,
     typed=AgentOptions,
     elsewhere=dict.fromkeys(ToolOptions.__annotations__.keys() - _OPTIONS.keys(), "that is an option of a tool."),
+    closed=True,
 )

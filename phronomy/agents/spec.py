@@ -11,10 +11,11 @@ from typing import Any, TypeVar, get_args
 
 from phronomy.agents.handoffs import HandoffTool, filtered, why_no_handoff
 from phronomy.approvals.policy import Handled, Rule, rules_of
+from phronomy.conversation.direct_results import check_direct_results
 from phronomy.conversation.input import read_history, read_input
 from phronomy.conversation.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.conversation.memory import Memory, facts_of
-from phronomy.conversation.output import OutputMode, OutputType
+from phronomy.conversation.output import OutputMode, OutputType, is_kept
 from phronomy.conversation.review_messages import ReviewMessages, check_review_messages, shown_messages
 from phronomy.engine.spec import Handler, Holding, Nested, Spec
 from phronomy.errors import AsyncRequired, ConfigurationError
@@ -24,21 +25,20 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable
 from phronomy.foundation.json_text import canonical
 from phronomy.guardrails.guardrail import Guardrail, as_guardrails
-from phronomy.guardrails.verdict import begun_with
 from phronomy.models.base import Model
 from phronomy.models.by_name import as_model
 from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.calls import Call, Outcome
-from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.checkpoint import AgentRef, Checkpoint, begun_with
 from phronomy.records.decisions import OnExpiry, ShownMessage
 from phronomy.records.messages import Message
 from phronomy.records.moves import Move
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.limits import Limits
-from phronomy.runs.as_tool import AgentTool, delegated
+from phronomy.runs.body_spec import run_inside, specs_inside
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stores.base import Store
 from phronomy.tools.tool import Tool, as_tool
@@ -144,12 +144,12 @@ class AgentSpec:
         return timeout, tool.on_expiry or self.on_expiry
 
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
-        """The run inside a call of an agent or a graph that is a tool."""
-        return delegated(self.tool(call), call)
+        """The run inside a call of an agent or a graph that is a tool, or the run that the calls of a body are."""
+        return run_inside(self, self.tool(call), call)
 
     def inside(self) -> Sequence[Spec]:
         """The specs of the agents and graphs that are tools."""
-        return [*self.team.values(), *(tool.inner.spec for tool in self._every_tool if isinstance(tool, AgentTool))]
+        return [*self.team.values(), *specs_inside(self, self._every_tool)]
 
     @cached_property
     def _every_tool(self) -> tuple[Tool, ...]:
@@ -224,6 +224,7 @@ class AgentSpec:
             name: [
                 *(tool.schema_hash, tool.gate, *(["external"] if tool.external else ())),
                 *([sorted(tool.scopes)] if tool.scopes else ()),
+                *(["return_direct"] if tool.return_direct else ()),
             ]
             for name, tool in self.tools.items()
         }
@@ -267,11 +268,67 @@ def joined(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
     return (*some, *(each for each in more if not any(each is known for known in some)))
 
 
+def _output_of(name: str, hint: Any) -> OutputType | None:
+    """The type of the answers; None if they are text. Raises `ConfigurationError`."""
+    if hint in (None, str):
+        return None
+    output = OutputType(hint)
+    output.check(name)
+    return output
+
+
+def check_output(agent: Any) -> None:
+    """Refuse an output type whose values JSON does not hold, as soon as the agent is made. Raises `ConfigurationError`.
+
+    A class that cannot be described yet may be completed before the agent first runs.
+    """
+    hint = agent.output_type
+    if hint in (None, str) or (isinstance(hint, type) and is_kept(hint)):
+        return
+    try:
+        output = OutputType(hint)
+    except ConfigurationError:
+        return
+    output.check(name_of(agent))
+
+
 def bare_spec(agent: Any) -> AgentSpec:
     """The configuration of an agent by itself, checked. Raises `ConfigurationError`."""
     agent._check_class()
     name = name_of(agent)
-    handler = agent._handler
+    _check_options(name, agent)
+    handler = handled(agent._handler)
+    tools = tools_of(agent.tools)
+    output = _output_of(name, agent.output_type)
+    check_direct_results(name, tools.values(), output)
+    return AgentSpec(
+        name=name,
+        model=as_model(agent.model),
+        settings=agent.settings or ModelSettings(),
+        instructions=compile_instructions(_instructions(agent)),
+        tools=tools,
+        handler=handler,
+        limits=agent.limits,
+        max_parallel=agent.max_parallel,
+        output=output,
+        output_mode=agent.output_mode,
+        max_output_retries=agent.output_retries,
+        hooks=_listed(agent, "hooks", Hooks),
+        announcements=_listed(agent, "announcements", Announcements),
+        approval_timeout=agent.approval_timeout,
+        on_expiry=agent.on_expiry,
+        input_guardrails=as_guardrails("input_guardrails", agent.input_guardrails),
+        output_guardrails=as_guardrails("output_guardrails", agent.output_guardrails),
+        tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
+        memory=agent.memory,
+        max_handoffs=agent.max_handoffs,
+        review_messages=agent.review_messages,
+        policy=rules_of(name, agent.approval_policy, handler),
+    )
+
+
+def _check_options(name: str, agent: Any) -> None:
+    """Refuse options that no agent can have. Raises `ConfigurationError`."""
     if agent.model is None:
         raise ConfigurationError(f"agent {name!r} has no model")
     if not isinstance(agent.limits, Limits):
@@ -288,7 +345,7 @@ def bare_spec(agent: Any) -> AgentSpec:
         raise ConfigurationError(f"agent {name!r}: max_parallel is a whole number above 0")
     if agent.trust not in (None, "store", "bearer"):
         raise ConfigurationError(f"agent {name!r}: trust is 'store' or 'bearer'")
-    if handler is not None and not callable(handler):
+    if agent._handler is not None and not callable(agent._handler):
         raise ConfigurationError(f"agent {name!r}: the approval handler is not callable")
     if agent.output_mode not in ("schema", "prompt") or not is_count(agent.output_retries):
         raise ConfigurationError(f"agent {name!r}: output_mode is 'schema' or 'prompt', output_retries 0 or more")
@@ -301,30 +358,6 @@ def bare_spec(agent: Any) -> AgentSpec:
     if not is_count(agent.max_handoffs):
         raise ConfigurationError(f"agent {name!r}: max_handoffs is 0 or a whole number above it")
     check_review_messages(name, agent.review_messages)
-    return AgentSpec(
-        name=name,
-        model=as_model(agent.model),
-        settings=agent.settings or ModelSettings(),
-        instructions=compile_instructions(_instructions(agent)),
-        tools=tools_of(agent.tools),
-        handler=handled(handler),
-        limits=agent.limits,
-        max_parallel=agent.max_parallel,
-        output=OutputType(agent.output_type) if agent.output_type not in (None, str) else None,
-        output_mode=agent.output_mode,
-        max_output_retries=agent.output_retries,
-        hooks=_listed(agent, "hooks", Hooks),
-        announcements=_listed(agent, "announcements", Announcements),
-        approval_timeout=agent.approval_timeout,
-        on_expiry=agent.on_expiry,
-        input_guardrails=as_guardrails("input_guardrails", agent.input_guardrails),
-        output_guardrails=as_guardrails("output_guardrails", agent.output_guardrails),
-        tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
-        memory=agent.memory,
-        max_handoffs=agent.max_handoffs,
-        review_messages=agent.review_messages,
-        policy=rules_of(name, agent.approval_policy, handled(handler)),
-    )
 
 
 def handled(handler: Handler | None) -> Handled | None:

@@ -22,6 +22,7 @@ from phronomy.records.decisions import (
     ToolIdentity,
     Why,
     call_digest,
+    read_answer,
 )
 from phronomy.records.principals import Principal
 
@@ -48,4 +49,5 @@ __all__ = [
     "Vote",
     "Why",
     "call_digest",
+    "read_answer",
 ]

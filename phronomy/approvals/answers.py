@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
 from phronomy.foundation.json_text import JsonDict, JsonValue, clean
 from phronomy.records.audit import AuditRecord
-from phronomy.records.decisions import Answer, Approve, DecisionKind, PendingApproval, Permitted, Reject, Respond, Skip
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Permitted, Reject, Respond, Skip
 from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
 
-KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
-"""What a decision is called, by the answer that it is made of."""
+ANSWERS: Final[Set[type]] = {Approve, Reject, Respond, Skip}
+"""The types of answers. A subclass is none: it could carry anything."""
 
 ENDS: Final = (None, "post_tool_call", "post_node")
 """Points between two steps behind which nothing is left to skip."""
 
 
-def check_key(key: object) -> None:
-    """Refuse what is no idempotency key. Raises `InvalidDecision`."""
+def check_key(key: object, name: str = "key") -> None:
+    """Refuse what is no idempotency key, which `name` says where it was given. Raises `InvalidDecision`."""
     if key is not None and (not isinstance(key, str) or not key):
-        raise InvalidDecision("key is text that is not empty, or None")
+        raise InvalidDecision(f"{name} is text that is not empty, or None")
+    # It would be stored with U+FFFD in their place, and so two different keys as one.
+    if key is not None and clean(key) != key:
+        raise InvalidDecision(f"{name} has a lone surrogate, which no Unicode text has: give another")
 
 
 def answer_digest(answer: Answer, digest: str, said: str = "") -> str:
     """What tells an answer to the request of this digest from another one, exactly as it was given, with what was said beside it."""
-    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json(), *([said] if said else ()))
+    # The kind is a part of its own: earlier releases wrote answers without it, and their keys still match. The metadata decide
+    # nothing, so the same answer with other metadata is the same decision.
+    given = answer.model_dump_json(exclude={"kind", "metadata"})
+    return digest_of(answer.kind, digest, given, *([said] if said else ()))
 
 
 def is_same_answer(
@@ -35,11 +41,18 @@ def is_same_answer(
 ) -> bool:
     """Whether this is the very decision that the trail has: of the same person, under the same key, with the same answer."""
     # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
-    if key is None or type(answer) not in KINDS:
+    if key is None or type(answer) not in ANSWERS:
         return False
     first = (record.by.id, record.by.kind) if record.by is not None else None
     second = (by.id, by.kind) if by is not None else None
     return (record.key, first, record.answer_digest) == (clean(key), second, answer_digest(answer, digest, said))
+
+
+def has_words(answer: Answer) -> bool:
+    """True if the answer has words of its author that the model reads: a result, other arguments or a reason."""
+    if isinstance(answer, Approve):
+        return answer.__dict__["args"] is not None
+    return isinstance(answer, Respond) or (isinstance(answer, Reject) and bool(answer.reason))
 
 
 def check_answer(item: PendingApproval, answer: Answer) -> None:
@@ -69,7 +82,7 @@ def check_permitted(item: PendingApproval, answer: Answer) -> None:
         return
     if edits:
         check_editable(item.id, item.tool_name, item.answers)
-    elif (kind := KINDS[type(answer)]) not in item.answers:
+    elif (kind := answer.kind) not in item.answers:
         raise _not_allowed(item.id, item.tool_name, f"{kind!r} is not allowed", item.answers)
 
 
@@ -113,21 +126,27 @@ def check_shown(shown: Mapping[str, str], runs: Iterable[PendingApproval], check
     """
     for item in runs:
         if shown.get(item.id, item.digest) != item.digest:
-            raise _shows_something_else(item.id, checkpoint_id)
+            raise shows_something_else(item.id, checkpoint_id)
 
 
 def check_listed(listed: Iterable[PendingApproval], runs: Iterable[PendingApproval], checkpoint_id: str) -> None:
     """Refuse a request that is listed otherwise than it waits at this checkpoint. Raises `InvalidDecision`."""
     # The list and the log are written together, so they differ only if somebody has changed one of them in the store: the arguments,
-    # or what kind of request it is. Others may vote on it meanwhile, or be reminded of it.
+    # or what kind of request it is. Others may vote on it meanwhile, be reminded of it, or write to the agent.
     known = {item.id: item for item in listed}
     for item in runs:
         shown = known.get(item.id, item)
-        if shown is not item and shown.evolve(votes=item.votes, reminded=item.reminded) != item:
-            raise _shows_something_else(item.id, checkpoint_id)
+        if shown is not item and _unwritten(shown).evolve(votes=item.votes, reminded=item.reminded) != _unwritten(item):
+            raise shows_something_else(item.id, checkpoint_id)
 
 
-def _shows_something_else(pending_id: str, checkpoint_id: str) -> InvalidDecision:
+def _unwritten(item: PendingApproval) -> PendingApproval:
+    """The request without those who have written in its conversation."""
+    return item.evolve(approvers=tuple([level.evolve(authors=(), known=()) for level in item.approvers]))
+
+
+def shows_something_else(pending_id: str, checkpoint_id: str) -> InvalidDecision:
+    """The refusal of a request that is listed otherwise than it waits."""
     return InvalidDecision(
         f"pending {pending_id} does not show what would run at checkpoint {checkpoint_id}, so somebody has changed the store."
         " Nothing was decided, and it still waits: look at that checkpoint, and decide by its id, or cancel the run",
@@ -161,7 +180,8 @@ def check_reply(item: PendingApproval, answer: Answer) -> None:
         )
     if isinstance(answer, Reject | Skip):
         return
-    if (wrong := misfit_of(item, True if isinstance(answer, Approve) else answer.content)) is not None:
+    value = True if isinstance(answer, Approve) else answer.content
+    if (wrong := misfit_of(item, value, declared=True)) is not None:
         raise InvalidDecision(
             f"the answer to question {item.args.get('key')!r} (pending {item.id}) is not of the type that was asked for: {wrong}",
             pending_id=item.id,
@@ -176,12 +196,15 @@ _PLAIN: Final[Mapping[type[object], JsonDict]] = {
 """Types whose schema says nothing else than the type."""
 
 
-def misfit_of(item: PendingApproval, value: JsonValue) -> str | None:
-    """Where a value does not fit the type that the body asked for; None if it fits, or if any value will do."""
+def misfit_of(item: PendingApproval, value: JsonValue, *, declared: bool = False) -> str | None:
+    """Where a value does not fit the type that the body asked for; None if it fits, or if any value will do.
+
+    With `declared`, it has no names but those of the type. The payload of an event may have more: it is made for many readers.
+    """
     schema = item.args.get("answer")
     # Most questions are of these types, and the answers fit: a validator for each takes 0.15 ms, and the first loads jsonschema.
     if schema is None or any(type(value) is kind and schema == plain for kind, plain in _PLAIN.items()):
         return None
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
 
-    return misfit(value, schema, bounded=item.tool.source.startswith("mcp:"))
+    return misfit(value, schema, bounded=item.tool.source.startswith("mcp:"), declared=declared)

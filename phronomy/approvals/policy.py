@@ -34,6 +34,24 @@ A name can be a pattern, such as `"send_*"` or `"*"`. A rule is True, a predicat
 """
 
 
+def rules_noted(fingerprint: object) -> list[object]:
+    """The rules, `[of, pattern]` each, of policies that a checkpoint notes of an agent, and of those that it may hand over to."""
+    # A bearer's text may say anything.
+    if not isinstance(fingerprint, dict):
+        return []
+    found, team = fingerprint.get("policy"), fingerprint.get("team")
+    rules = list(found) if isinstance(found, list) else []
+    for each in team.values() if isinstance(team, dict) else ():
+        rules += rules_noted(each)
+    return rules
+
+
+def patterns_noted(fingerprint: object) -> list[str]:
+    """The patterns of the rules that a checkpoint notes of an agent."""
+    pairs = (rule for rule in rules_noted(fingerprint) if isinstance(rule, list) and len(rule) == 2)
+    return [pattern for _, pattern in pairs if isinstance(pattern, str)]
+
+
 class Handled(NamedTuple):
     """An approval handler, and whether calling it gives something to await."""
 
@@ -68,6 +86,11 @@ class Rule:
         rule = copy.copy(self)
         rule.handler = handler
         return rule
+
+    @property
+    def may_ask(self) -> bool:
+        """True if the rule may ask about a call: it is not exactly False."""
+        return self._always or self._predicate is not None
 
     def covers(self, tool: Tool) -> bool:
         """Whether it is about this tool."""

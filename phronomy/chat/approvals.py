@@ -12,8 +12,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from phronomy.chat.cards import card_of, title_of, withdrawn_card
+from phronomy.chat.cards import card_of, shows_whole, title_of, withdrawn_card
 from phronomy.chat.channel import (
+    APPROVING,
     FORMS,
     LETTERS,
     Action,
@@ -22,6 +23,7 @@ from phronomy.chat.channel import (
     Channel,
     ChannelError,
     Click,
+    LeadsToPage,
     Listener,
     PersonalChannel,
     Received,
@@ -40,18 +42,26 @@ from phronomy.chat.deciding import (
     plain_answer,
     refuse_stranger,
 )
-from phronomy.chat.forms import as_json, form_for, read_form
+from phronomy.chat.forms import form_for, read_form
+from phronomy.chat.hiding import Hiding
 from phronomy.chat.hints import Hints
 from phronomy.chat.http import LONGEST, HttpRequest, Refused, Response, text_response
 from phronomy.chat.messages import Messages
 from phronomy.chat.outbox import Outbox
 from phronomy.chat.posts import Post, Posts, Todo, post_key
 from phronomy.chat.routes import Route, check_route, places_in
-from phronomy.errors import ConfigurationError, TokenExpired, TokenInvalid, UnknownPending
+from phronomy.errors import (
+    CheckpointError,
+    ConfigurationError,
+    TokenExpired,
+    TokenInvalid,
+    UnknownPending,
+    UnreadableRow,
+)
 from phronomy.foundation.checks import is_count, is_number, is_series
 from phronomy.foundation.quoting import quoted
 from phronomy.observability.announcements import Announcements
-from phronomy.records.decisions import PendingApproval, Respond
+from phronomy.records.decisions import PendingApproval
 from phronomy.stores.derived.standing import offered_by, standing_of, tallies_of, who_may
 from phronomy.tokens import Tokens
 
@@ -93,6 +103,9 @@ class Hearing(Protocol):
         ...
 
 
+_UNREADABLE: Final = "This request or run cannot be read: a stored row is damaged. Whoever runs this has to restore it."
+
+
 class ChatApprovals(Announcements, Started):
     """Posts requests to chat apps, and decides them when somebody clicks. It needs no public state: any process can have one.
 
@@ -104,7 +117,9 @@ class ChatApprovals(Announcements, Started):
 
     `inbox_url` is the address of an inbox, for what does not fit into a chat: `{inbox_url}/requests/{id}` is linked. With it, a place
     that is to get more than `digest_above` new messages at once gets one that says how many (None: never). `hide` are names of
-    parameters whose values are never shown in a chat. Buttons count for `lifetime` seconds, and at least as long as the request.
+    parameters, of members inside them, and of channels of a graph (`payment.iban` is one inside `payment` alone), whose values are
+    never shown in a chat. Where a message does not show all other arguments whole, nobody can approve or edit there, unless
+    `approve_unseen` is True. Buttons count for `lifetime` seconds, and at least as long as the request.
     `listeners` get each message to the bot, one after the other, until one returns a response; then a `ChatBot` gets it.
 
     Pass it to the agents: `Agent(announcements=[approvals])`. Mount `asgi`, `wsgi` or `aws_lambda` of `phronomy.chat`, or call
@@ -124,6 +139,7 @@ class ChatApprovals(Announcements, Started):
         digest_above: int | None = 20,
         hide: Collection[str] = (),
         lifetime: float = 30 * _DAY,
+        approve_unseen: bool = False,
         listeners: Iterable[Listener] = (),
     ) -> None:
         given = tuple(channels) if is_series(channels) else ()
@@ -149,8 +165,9 @@ class ChatApprovals(Announcements, Started):
         self._tokens = Tokens(store, keys=keys, current=current if current is not None else next(iter(keys)))
         self._route = route
         self._inbox = inbox_url.rstrip("/") if inbox_url is not None else None
-        self._hide = frozenset(hide)
+        self._hiding = Hiding(hide)
         self._lifetime = lifetime
+        self._unseen = approve_unseen
         self._listeners = tuple(listeners)
         self._posts = Posts(store)
         self._hints = Hints(store.clock)
@@ -198,7 +215,11 @@ class ChatApprovals(Announcements, Started):
     @property
     def hide(self) -> frozenset[str]:
         """The names of parameters whose values are shown in no chat."""
-        return self._hide
+        return self._hiding.names
+
+    def hides(self, item: PendingApproval) -> bool:
+        """True if something of a request is shown in no chat."""
+        return self._hiding.is_hidden(item)
 
     # Posting
 
@@ -302,6 +323,12 @@ class ChatApprovals(Announcements, Started):
         """
         try:
             return self._answer(self._channels[channel], received)
+        except (UnreadableRow, CheckpointError) as error:
+            # Not as below: a platform that sends it again comes to the same. These errors name the row, and quote nothing of it.
+            _log.error("a click in %s could not be handled: %s", channel, error)
+            if isinstance(received, Viewed):
+                return text_response(503, _UNREADABLE)
+            return self._channels[channel].acknowledge(received, _UNREADABLE)
         except Exception as error:
             _log.error("a click in %s could not be handled: %s", channel, type(error).__name__)
             return text_response(503, "not now: nothing was lost, try again")
@@ -330,6 +357,8 @@ class ChatApprovals(Announcements, Started):
         if person is None:
             said = refuse_stranger(self._store, token, action, received.alias, channel.name)
             return channel.acknowledge(received, said)
+        if action in APPROVING and self._is_unseen(channel, token):
+            return self._decided(channel, received, token, Verdict(notice=self._no_approval(token)), person)
         if isinstance(received, Submitted):
             if action not in FORMS:  # no form of ours: what a button carries decides only as that button
                 return channel.acknowledge(received, "This is no form. Nothing was decided.")
@@ -367,7 +396,7 @@ class ChatApprovals(Announcements, Started):
         request = may_begin(self._store, token, action, person, channel.name)
         if isinstance(request, str):
             return self._decided(channel, click, token, Verdict(notice=request), person)
-        form = form_for(action, request, click.data, channel.form_limits, self._hide)
+        form = form_for(action, request, click.data, channel.form_limits, self._hiding)
         if form is None:
             return channel.acknowledge(click, self._no_form(token))
         try:
@@ -382,15 +411,13 @@ class ChatApprovals(Announcements, Started):
         request = self._request(token.pending_id)
         if request is None:
             return channel.acknowledge(submitted, "This request is over: its run has ended, or was deleted.")
-        if action == "edit" and not self._hide.isdisjoint(request.approval.args):
+        if action == "edit" and self.hides(request.approval):
             # There is no such form: some channels take values without having shown one.
             return channel.acknowledge(submitted, self._no_form(token))
         answer, errors = read_form(action, request, submitted)
         if answer is None:
             return channel.show_errors(submitted, errors)
         verdict = decide(self._store, token, answer, person, channel.name)
-        if verdict.wrong and isinstance(answer, Respond) and (other := as_json(answer)) is not None:
-            verdict = decide(self._store, token, other, person, channel.name)
         if verdict.wrong:
             first = next(iter(submitted.values), "")
             return channel.show_errors(submitted, {first: verdict.notice or ""})
@@ -454,15 +481,21 @@ class ChatApprovals(Announcements, Started):
             return withdrawn_card(post.title, post.pending_id)
         item = request.approval
         waits = request.status == "pending"
+        self._hiding.note(request)
         return card_of(
             request,
             channel=post.channel,
             tallies=tallies_of(self._store, item) if waits else (),
             who=who_may(self._store, item) if waits else (),
             link=self._link(item.id),
-            hide=self._hide,
+            hiding=self._hiding,
             buttons=self._buttons(request, post, token) if waits else (),
+            approves_unseen=self._approves_unseen(self._channels[post.channel]),
         )
+
+    def _approves_unseen(self, channel: Channel) -> bool:
+        """True if a message need not show all that it approves: it leads to a page that does, or that was asked for."""
+        return self._unseen or isinstance(channel, LeadsToPage)
 
     def _buttons(self, request: Request, post: Post, known: tuple[str, str] | None) -> tuple[Button, ...]:
         item = request.approval
@@ -517,6 +550,15 @@ class ChatApprovals(Announcements, Started):
         except Exception as error:
             _log.error("the route has raised %s for %s", type(error).__name__, event.request.id)
             raise
+
+    def _is_unseen(self, channel: Channel, token: Token) -> bool:
+        """True if a request waits that no message here shows whole: an older message may have a button all the same."""
+        if self._approves_unseen(channel) or (request := self._request(token.pending_id)) is None:
+            return False
+        return request.status == "pending" and not shows_whole(request, self._hiding)
+
+    def _no_approval(self, token: Token) -> str:
+        return f"Nothing was decided: not all of it can be shown here. {self._see(token.pending_id)}"
 
     def _no_form(self, token: Token) -> str:
         return f"This does not fit into a form here. {self._see(token.pending_id)}"

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from phronomy.chat.channel import Button, Card, Line
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical
+from phronomy.chat.hiding import NOTHING_HIDDEN, Hiding
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, object_of
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.decisions import SAID, Decision
 from phronomy.stores.derived.requests import Request
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _VALUE: Final = 300
 _NOTE: Final = 500
+_NO_NAME: Final = "(no name)"
+_UNTOLD: Final = "The reason may quote what is hidden here: it is in the inbox."
 _TITLE: Final = 140
 """The longest value, note and title, in characters. What is longer is told by its size."""
 _ARGUMENTS: Final = 3_000
@@ -42,26 +45,52 @@ def card_of(
     tallies: Sequence[LevelTally] = (),
     who: Sequence[str] = (),
     link: str | None = None,
-    hide: Collection[str] = (),
+    hiding: Hiding = NOTHING_HIDDEN,
     buttons: tuple[Button, ...] = (),
+    approves_unseen: bool = False,
 ) -> Card:
-    """The message about a request as it is now. Buttons are there as long as it waits."""
+    """The message about a request as it is now. Buttons are there as long as it waits; those that approve, if it is shown whole."""
     item = request.approval
     waits = request.status == "pending"
     over = request.status in ("settled", "asked_again", "expired") or _ended_by(request.decision)
-    return Card(
+    whole = shows_whole(request, hiding)
+    card = Card(
         title=title_of(item),
         state="waits" if waits else "over" if over else "goes on",
-        status=_waiting(item, tallies) if waits else _became(request, channel),
-        lines=(*_arguments(item, hide, link), *_edits(request, hide)),
-        notes=tuple(_notes(request, who if waits else (), link)),
+        status=_waiting(item, tallies) if waits else _became(request, channel, hiding),
+        lines=(*_arguments(request, hiding, link), *_edits(request, hiding)),
+        notes=(
+            *([_approve_elsewhere(item, link)] if waits and not (whole or approves_unseen) else []),
+            *_notes(request, who if waits else (), link, hiding),
+        ),
         buttons=buttons if waits else (),
         link=link,
         pending_id=item.id,
         mark=item.digest[:16],
         digest=item.digest,
         votes=len(item.votes) if waits else 0,
+        approves_unseen=approves_unseen or item.why == "breakpoint",
+        metadata=_metadata(request, hiding, link),
     )
+    return card if whole else card.without_approval()
+
+
+def shows_whole(request: Request, hiding: Hiding) -> bool:
+    """True if a message shows all of the arguments, but for what is hidden. At a breakpoint nothing is approved by going on."""
+    lines = _arguments(request, hiding, None)
+    args = object_of(hiding.view(request.approval.args, _hidden(None)))
+    shown = [(escaped(name) or _NO_NAME, _whole(value)) for name, value in args.items()]
+    return request.approval.why == "breakpoint" or sorted(shown) == sorted((each.name, each.value) for each in lines)
+
+
+def _whole(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else canonical(value)
+    return escaped(text[: _VALUE + 1]) or "(empty)"
+
+
+def _approve_elsewhere(item: PendingApproval, link: str | None) -> str:
+    where = "open it in the inbox" if link else f"use `phronomy show {item.id}`"
+    return f"Not all of it can be shown here: {where} to approve it."
 
 
 def withdrawn_card(title: str, pending_id: str) -> Card:
@@ -142,7 +171,7 @@ def _waiting(item: PendingApproval, tallies: Sequence[LevelTally]) -> str:
     return why
 
 
-def _became(request: Request, channel: str) -> str:
+def _became(request: Request, channel: str, hiding: Hiding) -> str:
     if request.status == "expired":
         return "expired: nobody decided in time"
     decision = request.decision
@@ -152,8 +181,10 @@ def _became(request: Request, channel: str) -> str:
     if decision is not None and decision.kind == "expire":
         return "expired: nobody decided in time"
     if _ended_by(decision):
-        reason = decision.reason if decision is not None else None
+        reason = _open(decision.reason, request, hiding) if decision is not None else None
         return f"{said}{f': {_told(reason, _NOTE, None)}' if reason else ''}"
+    if request.status == "set_aside":
+        return f"{said}; waits for an operator: {_told(request.set_aside or '', _NOTE, None)}"
     if request.status in ("decided", "running"):
         if request.run_status == "failed":
             return f"{said}; failed, and is tried again"
@@ -163,11 +194,24 @@ def _became(request: Request, channel: str) -> str:
     return f"{said}; {ends.get(result.kind, result.kind) if result is not None else 'done'}"
 
 
-def _arguments(item: PendingApproval, hide: Collection[str], link: str | None) -> list[Line]:
-    return _lines(item.args, "", _ARGUMENTS, hide, link)
+def _open(text: str | None, request: Request, hiding: Hiding) -> str | None:
+    """The reason of a decision, without the hidden values of the request that it quotes."""
+    edited = request.decision.args if request.decision is not None else None
+    return None if text is None else hiding.text(text, request.approval.args, edited)
 
 
-def _edits(request: Request, hide: Collection[str]) -> list[Line]:
+def _metadata(request: Request, hiding: Hiding, link: str | None) -> str:
+    """The data that were given with the decision, without what is hidden."""
+    decision = request.decision
+    return canonical({} if decision is None else hiding.view(decision.metadata, _hidden(link)))
+
+
+def _arguments(request: Request, hiding: Hiding, link: str | None) -> list[Line]:
+    declared = object_of((request.schema or {}).get("properties"))
+    return _lines(request.approval.args, "", _ARGUMENTS, hiding, link, declared)
+
+
+def _edits(request: Request, hiding: Hiding) -> list[Line]:
     """What a human has changed: the new value of each argument that differs."""
     decision = request.decision
     if decision is None or decision.args is None:
@@ -178,16 +222,19 @@ def _edits(request: Request, hide: Collection[str]) -> list[Line]:
         for name in {**before, **after}
         if (name in before) != (name in after) or canonical(before.get(name)) != canonical(after.get(name))
     }
-    return _lines(changed, " (changed to)", _CHANGES, hide, None)
+    return _lines(changed, " (changed to)", _CHANGES, hiding, None, {})
 
 
-def _lines(args: JsonDict, mark: str, most: int, hide: Collection[str], link: str | None) -> list[Line]:
-    """A line for each argument, what matters first; one line for all that goes beyond so many characters."""
+def _lines(
+    args: JsonDict, mark: str, most: int, hiding: Hiding, link: str | None, declared: Container[str]
+) -> list[Line]:
+    """A line for each argument, those that the tool declares first, and of these what matters; one line for all beyond so many
+    characters."""
     found: list[Line] = []
-    names = sorted(args, key=_rank)
+    args = object_of(hiding.view(args, _hidden(link)))
+    names = sorted(args, key=lambda name: (name not in declared, *_rank(name)))
     for place, name in enumerate(names):
-        value = _hidden(link) if name in hide else _value(args[name], link)
-        line = Line(name=_short(name, 80) + mark, value=value)
+        line = Line(name=_name(name) + mark, value=_value(args[name], link))
         most -= len(line.name) + len(line.value)
         if most < 0:
             rest = canonical({each: args[each] for each in names[place:]})
@@ -196,11 +243,16 @@ def _lines(args: JsonDict, mark: str, most: int, hide: Collection[str], link: st
     return found
 
 
-def _notes(request: Request, who: Sequence[str], link: str | None) -> Iterator[str]:
+def _name(name: str) -> str:
+    return _short(name, 80) or _NO_NAME
+
+
+def _notes(request: Request, who: Sequence[str], link: str | None, hiding: Hiding) -> Iterator[str]:
     item = request.approval
     if item.title and _whole_title(item) is None:
         yield _told(item.title, _NOTE, link)
-    for text in (item.context, item.reason):
+    reason = _UNTOLD if hiding.is_untold(item) else item.reason
+    for text in (item.context, reason):
         if text:
             yield _told(text, _NOTE, link)
     if who:

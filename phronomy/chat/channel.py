@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.chat.http import HttpRequest, Response
@@ -33,6 +33,9 @@ LETTERS: Final[Mapping[Action, str]] = {
 
 FORMS: Final = frozenset({"reason", "edit", "respond"})
 """The actions that open a form."""
+
+APPROVING: Final = frozenset({"approve", "edit"})
+"""The actions by which a call runs."""
 
 Work: TypeAlias = Literal["post", "update", "remind"]
 """What is sent to a platform."""
@@ -101,6 +104,9 @@ class Card:
     `state` says whether the request waits. `mark` changes with what is asked; `digest` is that of the request, and empty where there
     is none. `version` is a number that grows with each change of the post, and the same if sending it is tried again.
     `state` says whether the request waits. `mark` changes with what is asked. `votes` is how many people have voted while it waits.
+    `whole` is False where something of the arguments is told by its size alone. Then it has no buttons that approve, except with
+    `approves_unseen`. A channel that leaves out a line posts `without_approval()`.
+    `metadata` is the canonical text of the data that were given with the decision, for programs alone.
     """
 
     title: str
@@ -115,11 +121,21 @@ class Card:
     digest: str = ""
     version: int = 0
     votes: int = 0
+    whole: bool = True
+    approves_unseen: bool = False
+    metadata: str = "{}"
 
     @property
     def text(self) -> str:
         """The message in one line, for notifications."""
         return f"{self.title}: {self.status}"
+
+    def without_approval(self) -> Card:
+        """The message where not all of the arguments is shown: without the buttons that approve."""
+        if self.approves_unseen:
+            return replace(self, whole=False)
+        kept = tuple(each for each in self.buttons if each.action not in APPROVING)
+        return replace(self, buttons=kept, whole=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +336,19 @@ class PersonalChannel(Protocol):
 
 Listener: TypeAlias = Callable[[Channel, Said], Response | None]
 """What answers a message to the bot of a channel, such as by `Channel.acknowledge`; None leaves it to the next listener."""
+
+
+@runtime_checkable
+class LeadsToPage(Protocol):
+    """A channel whose buttons open a page that shows the whole request has this beside the methods of `Channel`.
+
+    What they stand for is pressed there.
+    """
+
+    @property
+    def opens_page(self) -> Literal[True]:
+        """Always True."""
+        ...
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ needs no other memory.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +21,7 @@ from phronomy.errors import (
     NotAnApprover,
     RequestExpired,
     UnknownPending,
+    UnreadableRow,
 )
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.suspicious_letters import escaped
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from phronomy.stores.base import Store
     from phronomy.stores.derived.requests import Request
     from phronomy.tokens import Token
+
+_log = logging.getLogger("phronomy")
 
 KINDS: Final[Mapping[Action, DecisionKind]] = {
     "approve": "approve",
@@ -71,8 +75,15 @@ def plain_answer(action: Action) -> Answer:
 
 
 def person_behind(directory: Directory, alias: str) -> Principal | None:
-    """The principal whom a directory knows by this alias; None for nobody, and for an alias that it cannot look up."""
-    return directory.resolve(alias) if len(alias) <= 500 else None
+    """The principal whom a directory knows by this alias; None for nobody, and for an alias that it cannot look up.
+
+    None too for somebody whose row cannot be read; the log names it.
+    """
+    try:
+        return directory.resolve(alias) if len(alias) <= 500 else None
+    except UnreadableRow as error:
+        _log.warning("%s", error)
+        return None
 
 
 def refuse_stranger(store: Store, token: Token, action: Action, alias: str, channel: str) -> str:

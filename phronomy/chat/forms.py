@@ -6,27 +6,38 @@ answer that is partial, so does one that does not come back. A worker checks an 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 from phronomy.chat.cards import title_of
 from phronomy.chat.channel import Action, Field, Form, FormLimits, Submitted
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse
+from phronomy.chat.hiding import Hiding
+from phronomy.foundation.json_text import JsonDict, canonical, plain
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.stores.derived.requests import Request
 from phronomy.tools.json_schema.answers import misfits
+from phronomy.tools.json_schema.typed import (
+    Mistyped,
+    Shape,
+    answer_shape,
+    as_typed,
+    labels_of,
+    member_shape,
+    read_typed,
+    typed_answer,
+)
 
 REASON: Final = "reason"
 CONTENT: Final = "content"
 """The names of the only field of the other two forms."""
 
 _PREFIX: Final = "arg:"
+_LABEL: Final = 75
+"""Characters of a choice that each platform shows."""
 
 
-def form_for(
-    action: Action, request: Request, data: str, limits: FormLimits | None, hide: Collection[str]
-) -> Form | None:
+def form_for(action: Action, request: Request, data: str, limits: FormLimits | None, hiding: Hiding) -> Form | None:
     """The form that an action opens; None if it does not fit the platform."""
     item = request.approval
     if limits is None:
@@ -35,11 +46,12 @@ def form_for(
         fields: tuple[Field, ...] = (Field(name=REASON, label="Reason", kind="lines", required=True),)
         return Form(title="Reject", submit="Reject", fields=fields, data=data, intro=title_of(item))
     if action == "respond":
-        fields = (Field(name=CONTENT, label="Result", kind="lines", required=True),)
+        shape = answer_shape(item, request.result_schema)
+        fields = (replace(_field(CONTENT, "Result", None, shape, limits), required=True),)
         return Form(title="Answer", submit="Send", fields=fields, data=data, intro=title_of(item))
-    if not limits.begins or (hide and not {*hide}.isdisjoint(item.args)):
+    if not limits.begins or hiding.is_hidden(item):
         return None
-    fields = tuple(_fields(item, request.schema))
+    fields = tuple(_fields(item, request.schema, limits))
     if not fields or len(fields) > limits.fields or any(not _fits(each, limits) for each in fields):
         return None
     return Form(title="Edit and approve", submit="Approve", fields=fields, data=data, intro=title_of(item))
@@ -51,62 +63,50 @@ def read_form(action: Action, request: Request, submitted: Submitted) -> tuple[A
         reason = submitted.values.get(REASON, "").strip()
         return (Reject(reason=reason), {}) if reason else (None, {REASON: "Say why."})
     if action == "respond":
-        content = submitted.values.get(CONTENT, "")
-        return (Respond(content=content), {}) if content else (None, {CONTENT: "Write the result."})
+        return _read_answer(request, submitted.values.get(CONTENT, ""))
     return _read_edit(request, submitted)
 
 
-def as_json(answer: Respond) -> Respond | None:
-    """The same answer with its text read as JSON, for a question that wants no text; None if it is none."""
-    content = answer.content
-    try:
-        return Respond(content=parse(content)) if isinstance(content, str) else None
-    except JsonError:
-        return None
+def _fields(item: PendingApproval, schema: JsonDict | None, limits: FormLimits) -> list[Field]:
+    return [
+        _field(_PREFIX + name, escaped(name) or "(no name)", canonical(value), member_shape(schema, name), limits)
+        for name, value in item.args.items()
+    ]
 
 
-def _fields(item: PendingApproval, schema: JsonDict | None) -> list[Field]:
-    return [_field(name, value, _schema_of(schema, name)) for name, value in item.args.items()]
-
-
-def _schema_of(schema: JsonDict | None, name: str) -> JsonDict:
-    properties = (schema or {}).get("properties")
-    found = properties.get(name) if isinstance(properties, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _field(name: str, value: JsonValue, schema: JsonDict) -> Field:
-    shown = _shown(value)
+def _field(name: str, label: str, text: str | None, shape: Shape, limits: FormLimits) -> Field:
+    """The field for a value that is this JSON text now; for one that is not there yet, it is empty."""
+    shown = as_typed(text) if text is not None else ""
     hint = f"Asked: {escaped(shown)}" if shown and len(shown) <= 200 else ""
-    label = escaped(name)[:200]
-    choices = _choices(schema)
-    if choices and shown in choices:
-        return Field(
-            name=_PREFIX + name, label=label, value=shown, kind="choice", choices=choices, required=True, hint=hint
-        )
-    long = "\n" in shown or len(shown) > 80 or isinstance(value, dict | list)
-    return Field(name=_PREFIX + name, label=label, value=shown, kind="lines" if long else "text", hint=hint)
+    choices = _choices(shape, text, limits)
+    if choices:
+        value = next((label for label, token in choices.items() if token == text), "")
+        labels = tuple(choices)
+        return Field(name=name, label=label[:200], value=value, kind="choice", choices=labels, required=True, hint=hint)
+    long = text is None or "\n" in shown or len(shown) > 80 or text[:1] in "[{"
+    return Field(name=name, label=label[:200], value=shown, kind="lines" if long else "text", hint=hint)
 
 
-def _shown(value: JsonValue) -> str:
-    """A value as it is edited: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else canonical(value)
-
-
-def _choices(schema: JsonDict) -> tuple[str, ...]:
-    if schema.get("type") == "boolean":
-        return ("true", "false")
-    named = schema.get("enum")
-    if not isinstance(named, list) or not all(isinstance(each, str) and each for each in named):
-        return ()
-    return tuple(str(each) for each in named)
+def _choices(shape: Shape, text: str | None, limits: FormLimits) -> dict[str, str]:
+    """The choices by their labels; none where there are others, or more or longer ones than the platform offers."""
+    found = labels_of(shape.choices or ())
+    fits = len(found) <= limits.choices and all(len(each) <= _LABEL and escaped(each) == each for each in found)
+    return found if fits and (text is None or text in found.values()) else {}
 
 
 def _fits(field: Field, limits: FormLimits) -> bool:
-    sized = all(len(each) <= 75 for each in field.choices) and len(field.choices) <= limits.choices
     # A platform may give characters back otherwise than it got them.
     plain = "\r" not in field.value and "\0" not in field.value
-    return len(field.value) <= limits.value and plain and sized and len(field.name) <= 200
+    return len(field.value) <= limits.value and plain and len(field.name) <= 200
+
+
+def _read_answer(request: Request, content: str) -> tuple[Answer | None, dict[str, str]]:
+    if not content:
+        return None, {CONTENT: "Write the result."}
+    try:
+        return Respond(content=typed_answer(request.approval, content, request.result_schema)), {}
+    except Mistyped as error:
+        return None, {CONTENT: str(error)}
 
 
 def _read_edit(request: Request, submitted: Submitted) -> tuple[Answer | None, dict[str, str]]:
@@ -118,13 +118,13 @@ def _read_edit(request: Request, submitted: Submitted) -> tuple[Answer | None, d
             errors[name] = "There is no such argument."
     for name, before in item.args.items():
         given = submitted.values.get(_PREFIX + name, None if submitted.partial else "")
-        if given is None or given == _shown(before):
+        if given is None:
             args[name] = before
             continue
         try:
-            args[name] = _read(given, _types(_schema_of(schema, name)), before)
-        except JsonError:
-            errors[_PREFIX + name] = "This is not valid JSON, or not a number."
+            args[name] = plain(read_typed(given, member_shape(schema, name), canonical(before)))
+        except Mistyped as error:
+            errors[_PREFIX + name] = str(error)
     if errors:
         return None, errors
     # The schema of a server may be made so that a check of it takes for ever. The worker has what stops that.
@@ -134,28 +134,3 @@ def _read_edit(request: Request, submitted: Submitted) -> tuple[Answer | None, d
             at = name if name in item.args else next(iter(item.args), "")
             errors.setdefault(_PREFIX + at, f"This does not fit: {wrong[:100]}")
     return (None, errors) if errors else (Approve(args=args), {})
-
-
-def _types(schema: JsonDict) -> set[str]:
-    """The types of JSON that a schema names; none if it does not say."""
-    named = schema.get("type")
-    found = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
-    several = schema.get("anyOf")
-    for each in several if isinstance(several, list) else ():
-        if isinstance(each, dict):
-            found |= _types(each)
-    return found
-
-
-def _read(text: str, types: set[str], before: JsonValue) -> JsonValue:
-    """The value that somebody has written. Raises `JsonError`."""
-    if not text and "null" in types:
-        return None
-    if types - {"null"} == {"string"} or (not types and isinstance(before, str)):
-        return text
-    try:
-        return parse(text.strip())
-    except JsonError:
-        if "string" in types:
-            return text
-        raise

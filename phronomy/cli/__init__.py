@@ -46,6 +46,7 @@ _DECIDING: Final = (
     "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 5 it takes more votes; 130 Ctrl-C."
 )
 _WORKING: Final = "Exit status: 0 stopped, or done; 1 error; 2 wrong usage."
+_DEPLOYING: Final = "Exit status: 0 nothing would break; 1 error, or something would; 2 wrong usage; 130 Ctrl-C."
 _WATCHING: Final = (
     "Exit status: 0 stopped, or nothing waits; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C in a run."
 )
@@ -71,7 +72,9 @@ _COMMANDS: Final = {
     "serve": ("serve.serve", _WORKING),
     "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
+    "drift": ("drift.drift", _DEPLOYING),
     "cancel": ("runs.cancel", _STATUSES),
+    "message": ("message.message", _STATUSES),
     "send": ("send.send", _STATUSES),
     "people": ("people.people", _STATUSES),
     "slack": ("slack.slack", _SETTING_UP),

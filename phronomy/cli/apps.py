@@ -33,6 +33,7 @@ from phronomy.errors import (
     Progress,
     StoreError,
     UnknownPending,
+    UnreadableRow,
 )
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.audit import AuditRecord
@@ -42,9 +43,11 @@ from phronomy.runs.finding.lookup import progress_of
 from phronomy.runs.runs import Runs
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
+from phronomy.stores.derived import set_aside
 from phronomy.stores.derived.changes import not_found
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, decision_on
+from phronomy.stores.derived.requests import request_decided
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
 
@@ -332,7 +335,8 @@ def new_name(kind: str) -> str:
 class Found:
     """The object of an id: a checkpoint, its branch, and the pending approvals there that the id is about.
 
-    Of a pending id that was decided it is where that waited, with the request, where it was shown, and what the audit trail says.
+    Of a pending id that was decided it is where that waited, with the request and what the audit trail says; of what was answered
+    before it waited, it is where the run stands.
     """
 
     branch: Branch
@@ -381,14 +385,16 @@ def _decided(store: Store, id: str) -> Found:
         for item in checkpoint.pending:
             if item.id == id:
                 return Found(branch=branch, checkpoint=checkpoint, pending=(), asked=item, decided=record)
-    return Found(
-        branch=branch, checkpoint=head, pending=(), decided=record
-    )  # a handler was asked, and nobody was shown it
+    # A handler, a grant or an early event answered, and no checkpoint lists it.
+    asked = request_decided(store, id, record).approval
+    return Found(branch=branch, checkpoint=head, pending=(), asked=asked, decided=record)
 
 
 def how_decided(meant: Found, store: Store) -> str:
     """Describes the decision on a pending approval and the status of its run, as the end of a sentence that names it."""
     assert meant.decided is not None
+    if (why := set_aside.reason(store, meant.branch)) is not None:
+        return f"{was_decided(meant.decided)}; this waits for an operator: {why}"
     return f"{was_decided(meant.decided)}; {PROGRESS[_progress(meant, store)]}"
 
 
@@ -447,6 +453,23 @@ def say_more(screen: Screen, place: Place, command: str, given: Mapping[str, obj
     screen.say()
     screen.say("There are more:", style="bold")
     screen.place("", place.command(command, *_options({**given, "after": after})))
+
+
+def say_unreadable(screen: Screen, unreadable: Sequence[UnreadableRow]) -> None:
+    """Say on standard error which rows are not in a list, since they cannot be read."""
+    if unreadable:
+        screen.complain(f"Not listed, as {'it' if len(unreadable) == 1 else 'they'} cannot be read:")
+    for each in unreadable:
+        screen.complain(f"  {each}")
+
+
+def unreadable_view(unreadable: Sequence[UnreadableRow]) -> dict[str, object]:
+    """The rows that a list cannot have, as a member of its document; nothing if there are none."""
+    found = [
+        {"kind": each.kind, "id": each.id, "run_id": each.run_id, "branch_id": each.branch_id, "detail": str(each)}
+        for each in unreadable
+    ]
+    return {"unreadable": found} if found else {}
 
 
 def _options(given: Mapping[str, object]) -> Iterator[str]:

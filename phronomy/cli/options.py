@@ -19,6 +19,7 @@ class After(StrEnum):
 
     CONTINUE = "continue"
     BLOCK = "block"
+    BLOCK_TOOL = "block_tool"
     END = "end"
 
 

@@ -20,7 +20,14 @@ from rich.text import Text
 
 from phronomy.cli.pager import paged
 from phronomy.cli.words import INTERRUPTED, PENDING
-from phronomy.foundation.suspicious_letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
+from phronomy.foundation.suspicious_letters import (
+    as_json,
+    escaped,
+    mixes_directions,
+    plain_scripts,
+    with_visible_letters,
+    written_out,
+)
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -463,5 +470,5 @@ def _discard_input() -> None:
 def json_text(value: object) -> str:
     """A value as JSON for people to read and edit: on lines of its own, without a character that would not be seen for what it is."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    known = plain_scripts(text)
-    return "\n".join(with_visible_letters(line, as_json, known=known) for line in text.split("\n"))
+    known, turned = plain_scripts(text), mixes_directions(text)
+    return "\n".join(with_visible_letters(line, as_json, known=known, turned=turned) for line in text.split("\n"))

@@ -386,7 +386,7 @@ def show_decided(screen: Screen, meant: Found, mask: Mask, store: Store) -> None
         screen.row("reason", record.reason)
     for label, value in (
         ("pending", record.pending_id),
-        ("waited at", meant.checkpoint.id if item is not None else None),
+        ("waited at", meant.checkpoint.id if item in meant.checkpoint.pending else None),
         ("run", record.run_id),
         ("thread", record.thread_id),
         ("digest", record.digest),

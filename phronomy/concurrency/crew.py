@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
 from phronomy.concurrency.pieces import Heard, Piece, listening
-from phronomy.concurrency.workers import result_in, spawn, take_from
+from phronomy.concurrency.workers import held_back, result_in, spawn, take_from
 from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
@@ -98,8 +98,8 @@ class ACrew(Generic[T]):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._box: asyncio.Queue[Piece | Heard | asyncio.Future[T]] = asyncio.Queue()
-        self._tasks: set[asyncio.Future[T]] = set()
+        self._box: asyncio.Queue[Piece | Heard | asyncio.Future[Callable[[], T]]] = asyncio.Queue()
+        self._tasks: set[asyncio.Future[Callable[[], T]]] = set()
         self._raised: BaseException | None = None
 
     @property
@@ -110,7 +110,7 @@ class ACrew(Generic[T]):
     def begin(self, work: Iterable[Coroutine[object, None, T]], owner: object | None = None) -> None:
         """Begin these, each in a task."""
         with listening(owner, self._hear):
-            tasks = [asyncio.ensure_future(each) for each in work]
+            tasks = [asyncio.ensure_future(held_back(each)) for each in work]
         self._tasks.update(tasks)
         for task in tasks:
             task.add_done_callback(self._box.put_nowait)
@@ -126,9 +126,10 @@ class ACrew(Generic[T]):
             if isinstance(item, Piece | Heard):
                 return item
             self._tasks.discard(item)
-            if item.exception() is None:
-                return item.result()
-            self._raised = item.exception()
+            try:
+                return item.result()()
+            except BaseException as error:
+                self._raised = error
         raised, self._raised = self._raised, None
         assert raised is not None, "one of them is busy"
         raise raised

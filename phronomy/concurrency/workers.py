@@ -16,6 +16,7 @@ from collections.abc import (
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from types import CoroutineType
 from typing import Any, Final, NoReturn, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
@@ -65,20 +66,37 @@ async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave 
     return (await box)() if endless else (await _within(box, timeout, leave))()
 
 
-async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
-    """Await `work` and return its result. Raises `Overran` if it takes longer, `Left` if it is left.
+async def within(
+    work: Awaitable[T], timeout: float | None, leave: Leave = NEVER, leaving: Callable[[], object] | None = None
+) -> T:
+    """Await `work` in a task of its own, and return its result. Raises `Overran` if it takes longer, `Left` if it is left.
 
-    A timeout that the work itself raises stays as it is.
+    A timeout that the work itself raises stays as it is. Where the caller is cancelled, `leaving` is called before the work is
+    cancelled for that: whoever is cancelled without it is so by the work itself.
     """
+    return (await _within(asyncio.create_task(held_back(work)), timeout, leave, leaving))()
 
-    async def hidden() -> Callable[[], T]:
+
+async def held_back(work: Awaitable[T]) -> Callable[[], T]:
+    """Await `work` in a task of its own, and return a function that gives its result, or raises the exit that it raised.
+
+    A task that raises `SystemExit` or `KeyboardInterrupt` stops the event loop at once, with all that runs in it. So the
+    task that waits for it raises that.
+    """
+    try:
         value = await work
-        return lambda: value
+    except (SystemExit, KeyboardInterrupt) as error:
+        return partial(_raise, error)
+    return lambda: value
 
-    return (await _within(asyncio.create_task(hidden()), timeout, leave))()
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
-async def _within(task: asyncio.Future[T], timeout: float | None, leave: Leave) -> T:
+async def _within(
+    task: asyncio.Future[T], timeout: float | None, leave: Leave, leaving: Callable[[], object] | None = None
+) -> T:
     loop = asyncio.get_running_loop()
     left: asyncio.Future[None] = loop.create_future()
     try:
@@ -86,18 +104,25 @@ async def _within(task: asyncio.Future[T], timeout: float | None, leave: Leave) 
             both: set[asyncio.Future[Any]] = {task, left}
             await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        task.cancel()
+        if leaving is not None:
+            leaving()
+        _give_up(task)
         await asyncio.wait({task})
         raise
     if task.cancelled():
         raise ToolCancelled("it was cancelled from within")
     if task.done():
         return task.result()
-    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
-    task.cancel()
+    _give_up(task)
     if left.done():
         raise Left
     raise Overran(f"still running after {timeout} s")
+
+
+def _give_up(task: asyncio.Future[Any]) -> None:
+    """Cancel what nobody waits for any more. asyncio would tell of an error that nobody asks for."""
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    task.cancel()
 
 
 _KEEPS_COUNT: Final = sys.version_info < (3, 13)
@@ -341,14 +366,23 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-async def whole(work: Awaitable[T]) -> T:
-    """Await `work` and return its result; a cancellation meanwhile is raised only once the work is finished."""
+async def whole(work: Awaitable[T], refuses: Callable[[], bool] = lambda: True) -> T:
+    """Await `work` and return its result; a cancellation meanwhile is raised only once the work is finished.
+
+    One that comes while `refuses` says no cancels the work.
+    """
     task: asyncio.Future[T] = asyncio.ensure_future(work)
     if isinstance(task, asyncio.Task):
         # `asyncio.run` cancels all tasks at its end. This one is finished by then, since the caller, which is cancelled, waits for it.
         # https://docs.python.org/3/library/asyncio-extending.html
         asyncio.tasks._unregister_task(task)
-    return await _Uncut(task)
+    try:
+        return await _Uncut(task, refuses)
+    except GeneratorExit:
+        # The loop was closed. Python would warn of work that had not begun.
+        if running_loop() is None and isinstance(work, CoroutineType) and not work.cr_suspended:
+            work.close()
+        raise
 
 
 class _Uncut(Awaitable[T]):  # awaited like the functions beside it
@@ -361,8 +395,9 @@ class _Uncut(Awaitable[T]):  # awaited like the functions beside it
 
     _asyncio_future_blocking = False
 
-    def __init__(self, future: asyncio.Future[T]) -> None:
+    def __init__(self, future: asyncio.Future[T], refuses: Callable[[], bool]) -> None:
         self._future = future
+        self._refuses = refuses
         self.get_loop = future.get_loop
         self.add_done_callback = future.add_done_callback
 
@@ -373,5 +408,5 @@ class _Uncut(Awaitable[T]):  # awaited like the functions beside it
         return self._future.result()
 
     def cancel(self, msg: object = None) -> bool:
-        """Refuse."""
-        return False
+        """Refuse, or cancel the future."""
+        return not self._refuses() and self._future.cancel(msg)

@@ -19,8 +19,8 @@ from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message
 from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
-from phronomy.tools.arguments import takes_context
 from phronomy.tools.context import Deps
+from phronomy.tools.parameters import takes_context
 
 
 class PromptTemplate:

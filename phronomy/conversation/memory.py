@@ -9,6 +9,7 @@ from phronomy.errors import ConfigurationError, MemoryFailed
 from phronomy.foundation.checks import close_unawaited, is_async, is_count
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonValue
+from phronomy.foundation.spelling import GivenFields
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
 
@@ -40,7 +41,7 @@ def estimate(message: Message) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(GivenFields):
     """How much of the conversation the model is shown: `Agent(memory=Memory(8_000))`. The record keeps all messages.
 
     The model is shown the present run from its input on. It is also shown as many earlier messages as `max_tokens` and

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from inspect import Signature
 from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -23,7 +25,8 @@ from phronomy.foundation.json_text import (
     plain_object,
 )
 from phronomy.foundation.quoting import quoted
-from phronomy.tools.arguments import brief
+from phronomy.tools.arguments import Form, Owner, brief
+from phronomy.tools.parameters import Parameter
 
 OutputMode: TypeAlias = Literal["schema", "prompt"]
 """How the model is told the output type: by `response_format` with a JSON Schema, or by text after the instructions."""
@@ -61,6 +64,14 @@ class OutputType:
             schema = {"type": "object", "properties": {_WRAPPED: schema}, "required": [_WRAPPED], **definitions}
         self._schema = canonical(schema)
 
+    def check(self, agent: str) -> None:
+        """Refuse a type whose values JSON does not hold: the answer of the agent is stored as JSON, and read back.
+
+        Raises `ConfigurationError`.
+        """
+        if not isinstance(self.hint, type) or not is_kept(self.hint):
+            _form(f"agent {agent!r}", self.hint).check()
+
     def __repr__(self) -> str:
         return f"OutputType({self.hint!r:.100})"
 
@@ -73,6 +84,10 @@ class OutputType:
     def name(self) -> str:
         """A name for the schema, in the letters that providers allow."""
         return re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.hint, "__name__", None) or "answer")[:64]
+
+    def value_schema(self, *, by_alias: bool = True) -> JsonDict:
+        """The JSON Schema of the value itself."""
+        return self._adapter.json_schema(by_alias=by_alias)
 
     def request_format(self) -> JsonDict:
         """The `response_format` that asks a chat-completions model for the type."""
@@ -94,8 +109,11 @@ class OutputType:
                 if not isinstance(value, dict) or list(value) != [_WRAPPED]:
                     raise InvalidOutput(f"it must be an object with the one key {_WRAPPED!r}")
                 value = value[_WRAPPED]
-            written = self._write(self._adapter.validate_json(canonical(value)))
-            if self._write(self._adapter.validate_json(written)) != written:
+            said = self._adapter.validate_json(canonical(value))
+            written = self._write(said)
+            back = self._adapter.validate_json(written)
+            # Where two readings of one text differ as well, the type has no equality that could tell.
+            if self._write(back) != written or (back != said and back == self._adapter.validate_json(written)):
                 raise InvalidOutput("it changes when it is written as JSON and read back")
         except JsonError as error:
             raise InvalidOutput(f"it is not JSON: {error}") from None
@@ -135,6 +153,24 @@ class OutputType:
 
     def _write(self, value: object) -> JsonText:
         return canonical(json.loads(self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)))
+
+
+def _form(owner: str, hint: Any) -> Form:
+    parameter = Parameter(_WRAPPED, hint, Signature.empty)
+    return Form(Owner(owner, "output_type", ConfigurationError, "be stored"), (parameter,))
+
+
+@lru_cache(maxsize=256)
+def is_kept(hint: type) -> bool:
+    """Say whether JSON holds the values of a class. Agents may be made anew for each request, and this takes 5 ms.
+
+    False for a class that is not complete yet, too: then it is checked anew each time.
+    """
+    try:
+        _form("an agent", hint).check()
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _adapter(hint: Any) -> TypeAdapter[object]:

@@ -21,9 +21,11 @@ from phronomy.errors import (
     ConfigurationError,
     ModelConnectionError,
     ModelError,
+    ReplyIncomplete,
     RunFailed,
 )
 from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, StreamingModel
+from phronomy.models.endings import why_incomplete
 from phronomy.models.patience import ain_time, apieces_in_time, in_time, pieces_in_time
 from phronomy.models.settings import ModelSettings
 from phronomy.records.calls import (
@@ -75,7 +77,7 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
         if failure is error:
             raise
         raise failure from error
-    yield replied(runner, model, reply, started)
+    yield replied(runner, model, request, reply, started)
 
 
 async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
@@ -113,17 +115,36 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
         if failure is error:
             raise
         raise failure from error
-    yield replied(runner, model, reply, started)
+    yield replied(runner, model, request, reply, started)
 
 
-def replied(runner: Runner, model: Model, reply: object, started: float) -> Replied:
+def replied(runner: Runner, model: Model, request: ModelRequest, reply: object, started: float) -> Replied:
     """The outcome of a model call."""
     # A model may be anybody's code. A reply of another type would fail deep in the rules, in words that name no model.
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
     runner.shared.exchanged(runner.state.path, model, reply)
     guarded = bool(runner.spec.output_guardrails)
-    return Replied(message=reply.message, usage=reply.usage, elapsed=clock.since(started), guarded=guarded)
+    message = reply.message
+    if (reason := why_incomplete(reply)) is not None:
+        # Calls stay: judging tells the model that none of them ran. Half a text would be taken for the answer.
+        if not message.tool_calls and not (message.text and accepts_incomplete(model, request)):
+            raise ReplyIncomplete(
+                f"model {model.name} gave no whole reply: it ended with {reason!r}. Raise max_tokens if that is why, and"
+                " resume the checkpoint to ask it again; accept_incomplete=True in the settings takes half a text",
+                finish_reason=reason,
+                text=message.text,
+            )
+        message = message.evolve(finish_reason=reason)
+    read = len(runner.state.messages)
+    return Replied(message=message, usage=reply.usage, elapsed=clock.since(started), guarded=guarded, read=read)
+
+
+def accepts_incomplete(model: Model, request: ModelRequest) -> bool:
+    """True if a text that was cut off counts as an answer, by the settings of the request, else by those of the model."""
+    own = getattr(model, "settings", None)
+    settings = own.merged(request.settings) if isinstance(own, ModelSettings) else request.settings
+    return settings.accept_incomplete is True
 
 
 def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exception, started: float) -> RunFailed:

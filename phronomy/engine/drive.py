@@ -22,7 +22,7 @@ from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.errors import NotAuthorized, RunFailed
 from phronomy.models.base import DELTAS
 from phronomy.records.calls import Judged, Outcome
-from phronomy.records.moves import Done, Judge, Move, Run, Wait
+from phronomy.records.moves import Consult, Done, Judge, Move, Run, Wait
 from phronomy.stores.native import in_store
 
 PASSING = (Asking, Piece, Heard, *DELTAS)
@@ -210,6 +210,9 @@ def next_move(runner: Runner) -> tuple[Move, bool]:
     # begin the calls of the reply.
     runner.absorb()
     planned = runner.plan()
+    # What a tool reads otherwise than it was shown is asked about again, and not run.
+    if runner.shared.stale and isinstance(planned, Run) and (stale := runner.stale_in(planned.calls)):
+        return Consult(calls=stale), False
     # Calls run here, and nothing else can begin now. The next of their results may change that.
     return (Run(calls=()) if isinstance(planned, Wait) and runner.is_at_work else planned), False
 

@@ -20,6 +20,7 @@ What the run and the runs nested in it know of each other is in `shared.py`.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -36,10 +37,11 @@ from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.lazy_modules import asyncio
-from phronomy.records.audit import vote_on_new_request
+from phronomy.records.audit import audit_record, vote_on_new_request
 from phronomy.records.calls import Decided, Ending, Outcome, Voted
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import PendingApproval
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import Naming
@@ -49,6 +51,8 @@ from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
+
+_log = logging.getLogger("phronomy")
 
 E = TypeVar("E", threading.Event, "asyncio.Event")
 
@@ -72,6 +76,11 @@ def now(store: Store) -> datetime:
     return datetime.fromtimestamp(store.clock(), UTC)
 
 
+def _changing(item: PendingApproval) -> tuple[object, ...]:
+    """The parts of a request that may change while it waits."""
+    return item.votes, item.reminded, item.approvers, item.digest, item.requested_at
+
+
 class Ledger:
     """The claim on a branch, and the log as far as this worker has seen it. The first write takes the claim."""
 
@@ -83,9 +92,9 @@ class Ledger:
         self.owner: str = new_owner()
         self.seq: int = branch.seq
         self.inbox: list[Outcome] = []  # what others wrote since, for the root to fold in
-        # Each with the number of its votes: what is listed is written anew with a vote.
-        self.open_ids: dict[str, int] = {item.id: len(item.votes) for item in head.pending}
-        self._listed: dict[str, int] = {}
+        # Each with what may become another one while it waits: then it is listed anew.
+        self.open_ids: dict[str, object] = {item.id: _changing(item) for item in head.pending}
+        self._listed: dict[str, object] = {}
         self.left: bool = False  # whether a decision of somebody else was left for this worker to carry out
         self.owes: bool = False  # whether this worker alone knows that
         # Whether the worker before it was lost: nobody was told what became of the run, but whoever carries it on.
@@ -142,9 +151,9 @@ class Ledger:
             # would leave an approval that nobody finds; if it came first, one that cannot be decided (law 8).
             head, closed = sealed.id, set(self.open_ids)
             for item in sealed.pending:
-                self._listed[item.id] = len(item.votes)
-                # With a vote it is listed anew: closed and opened in one write.
-                if self.open_ids.get(item.id) == len(item.votes):
+                self._listed[item.id] = stands = _changing(item)
+                # With a vote, say, it is listed anew: closed and opened in one write.
+                if self.open_ids.get(item.id) == stands:
                     closed.remove(item.id)
                 else:
                     opened.append(naming.request(item, self.branch, sealed.id))
@@ -196,6 +205,21 @@ class Ledger:
             return again
         return [audit_row(state, vote, self.shared.nested), *again]
 
+    def set_aside(self, state: Checkpoint, outcomes: Iterable[Outcome]) -> list[AuditRow]:
+        """List the requests again whose decisions do not count, and return the lines of the audit trail about these decisions."""
+        # Whoever took the decision has taken the request off the list. It waits on, and others must find it.
+        waiting = {item.id for item in state.pending}
+        taken = [
+            each for each in outcomes if isinstance(each, (Decided, Voted)) and each.decision.pending_id in waiting
+        ]
+        for each in taken:
+            id = each.decision.pending_id
+            self.open_ids.pop(id, None)
+            self._told.discard(id)
+            _log.warning("run %s: a decision on pending %s does not follow, so it does not count", state.run_id, id)
+        records = [audit_record(state, each, self.shared.nested) for each in taken]
+        return [trail_row(record.evolve(refused=True, ran_digest=None)) for record in records]
+
     def unaudited(self, rows: Iterable[AuditRow]) -> None:
         """Forget that these lines were written, so that their decisions are written again if they still apply."""
         self._told -= {row.pending_id for row in rows}
@@ -221,7 +245,7 @@ class Ledger:
         for pending_id in change.closed:
             self.open_ids.pop(pending_id, None)
         for row in change.opened:
-            self.open_ids[row.pending_id] = self._listed.get(row.pending_id, 0)
+            self.open_ids[row.pending_id] = self._listed.get(row.pending_id)
         # The store notes that something was left for a worker until a checkpoint shows it. From then on this worker alone knows
         # that it is still to be carried out, and says so when it leaves.
         self.owes = self.owes or (self.left and change.head is not None)  # the store forgets it with a checkpoint
@@ -271,9 +295,9 @@ class Ledger:
         return asyncio.Lock()
 
     async def awrite(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
-        """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
+        """As `write`."""
         async with self._alock:
-            if written := await whole(self._awrite(make)):
+            if written := await self._awrite(make):
                 stored()
             return written
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Inner, told_on
+from phronomy.engine.judging.decide import asked_anew
 from phronomy.engine.judging.edits import edited_by
 from phronomy.engine.judging.votes import handed_on
 from phronomy.engine.ledger import now
@@ -16,9 +17,18 @@ from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Nested, Spec
 from phronomy.engine.usage import TIMEOUT, spent
-from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, OutputError, RunFailed
+from phronomy.errors import (
+    CheckpointError,
+    IllegalOutcome,
+    InvalidDecision,
+    LimitExceeded,
+    NodeFailed,
+    OutputError,
+    RunFailed,
+)
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import canonical, object_of
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -32,11 +42,24 @@ from phronomy.records.calls import (
 )
 from phronomy.records.chain import begin
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision
 from phronomy.records.messages import Usage
 from phronomy.tools.tool import Tool
 
 Drive = Callable[[Runner], Generator[Moment]]
 ADrive = Callable[[Runner], AsyncGenerator[Moment]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyRun:
+    """The run that the calls of a body are. It is driven by the body, and not in its place."""
+
+    spec: Spec
+    is_body: bool = True
+
+    def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint:
+        """Its first checkpoint. Nothing is called in it yet."""
+        return begun(self.spec, parent, path, at, self.spec.first(None, None, None))
 
 
 def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Drive) -> Outcome:
@@ -54,7 +77,7 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     except RunFailed as error:
         # A limit of a run around it is no failure of the run inside. It goes up as it is, and a resume with a higher limit goes on
         # inside, where it stands.
-        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, error)):
+        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, child, error)):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
@@ -71,7 +94,7 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
             async for moment in moments:
                 pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
-        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, error)):
+        if is_of_above(error, child) or (tool.on_failure == "human" and not is_tried_again(call, tool, child, error)):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
@@ -89,10 +112,23 @@ def _is_around(path: str, of: str) -> bool:
     return path != of and (not path or of.startswith(f"{path}/"))
 
 
-def is_tried_again(call: Call, tool: Tool, error: RunFailed) -> bool:
+def is_tried_again(call: Call, tool: Tool, child: Runner | None, error: RunFailed) -> bool:
     """Whether a run inside that has failed goes on in another attempt. A limit of its own would be reached again at once."""
     over = isinstance(error, OutputError) or (isinstance(error, LimitExceeded) and error.limit != TIMEOUT)
-    return call.attempt <= tool.retries and not over
+    if call.attempt > tool.retries or over:
+        return False
+    return child is None or not _may_have_taken_effect(child.shared, child.state)
+
+
+def _may_have_taken_effect(shared: Shared, state: Checkpoint) -> bool:
+    """True if a failed call, in this run or inside it, must not run again by itself: the person who resumes the run decides."""
+    for call in state.calls:
+        if call.status == "failed" and not call.repeatable:
+            return True
+        inside = shared.nested.get(path_inside(state.path, call.id)) if call.result is None else None
+        if inside is not None and _may_have_taken_effect(shared, inside):
+            return True
+    return False
 
 
 def pass_on(shared: Shared, path: str, moment: Moment) -> None:
@@ -127,7 +163,7 @@ def child_of(runner: Runner, call: Call, nested: Nested, tool: Tool | None = Non
         return child
     # The outer record says that a run has stopped in this call. If it is not there, somebody cut it out of the text. To begin it
     # afresh would run again what it has done.
-    if call.stopped:
+    if call.stopped and (not nested.is_body or _has_called(runner, call, path)):
         raise CheckpointError(
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
         )
@@ -138,10 +174,18 @@ def child_of(runner: Runner, call: Call, nested: Nested, tool: Tool | None = Non
     return child
 
 
+def _has_called(runner: Runner, call: Call, path: str) -> bool:
+    """True if the body of a call has called other tools, by the record of the call and its decisions."""
+    decided = any(f"{each.path}/".startswith(f"{path}/") for each in runner.state.decisions)
+    return decided or object_of(call.note).get("called") is True
+
+
 def fits(runner: Runner, call: Call, nested: Nested) -> bool:
     """Whether the run that stopped inside a call is of the kind that is there now."""
     # A tool that was an agent may be a graph now. The chain of the one means nothing to the rules of the other.
     base = runner.shared.nested.get(path_inside(runner.state.path, call.id))
+    if base is None and nested.is_body:
+        return False
     return base is None or base.kind == nested.spec.kind
 
 
@@ -171,7 +215,8 @@ def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mappin
     )
     # A fork that runs its calls anew has a salt. Without it the runs inside would have the keys of the old branch, and the provider
     # would do nothing.
-    return run.evolve(salt=parent.salt, requester=parent.requester, scopes=parent.scopes)
+    asked = {"requester": parent.requester, "requesters": parent.requesters, "known": parent.known}
+    return run.evolve(salt=parent.salt, scopes=parent.scopes, **asked)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:
@@ -186,7 +231,12 @@ def hand_down(runner: Runner, child: Runner) -> None:
             child.record(Decided(decision=decision))
         elif decision.pending_id in waiting:
             call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
-            child.record(handed_on(child, Decided(decision=decision, edited=edited_by(child, decision, call)), call))
+            taken = handed_on(child, Decided(decision=decision, edited=edited_by(child, decision, call)), call)
+            try:
+                child.record(taken)
+            except IllegalOutcome:
+                assert call is not None, "what waits deeper was looked at around it"
+                child.record(asked_anew(child, call, InvalidDecision("it was not for what waits here")))
 
 
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
@@ -209,8 +259,10 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}.{_why(state)}"
     result = CallResult(kind=state.ended, content=content)
-    if state.ended == "completed" and runner.spec.kind == "agent":
+    if state.ended == "completed" and runner.spec.kind != "graph":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
+        if call.return_direct:
+            result = result.evolve(answer=state.__dict__["output"])
     # A human who rejected something inside, and ended all by it, has ended this run as well. A guardrail that refused has ended the
     # inner run alone.
     refused = state.ended == "rejected" and runner.shared.ended_by is not None
@@ -221,7 +273,15 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
         elapsed=state.elapsed,
         usage=state.usage,
         then="end" if refused else "continue",
+        refusals=refused_in(runner, child),
     )
+
+
+def refused_in(runner: Runner, child: Runner) -> tuple[Decision, ...]:
+    """The decisions of a nested run, by its handlers, that block calls or tools in all of the run: they outlast its record."""
+    known = {decision.pending_id for decision in runner.state.decisions}
+    blocking = (each for each in child.state.decisions if each.blocks is not None and not each.to_check)
+    return tuple([each for each in blocking if each.pending_id not in known])
 
 
 def takes_value(spec: Spec) -> bool:
@@ -275,7 +335,7 @@ def nested_failed(
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
     usage, elapsed = spent(runner.shared, child.state) if child is not None else (Usage(), 0)
     known: dict[str, Any] = {"inside": child is not None and not child.fresh, "usage": usage, "worked": elapsed}
-    if is_tried_again(call, tool, error):
+    if is_tried_again(call, tool, child, error):
         if child is not None:
             runner.again[call.id] = child
         return CallFailed(id=call.id, error=told, next="retry", **known)
@@ -288,4 +348,5 @@ def nested_failed(
         return CallFailed(id=call.id, error=told, next="model")
     result = CallResult(kind="failed", content=told)
     # It is over, and what it cost counts.
-    return CallSettled(id=call.id, call_id=call.call_id, result=result, elapsed=elapsed, usage=usage)
+    refusals = refused_in(runner, child)
+    return CallSettled(id=call.id, call_id=call.call_id, result=result, elapsed=elapsed, usage=usage, refusals=refusals)

@@ -29,8 +29,9 @@ from phronomy.engine.usage import limit_reached
 from phronomy.errors import (
     NodeFailed,
 )
+from phronomy.foundation.json_text import JsonText
 from phronomy.models.base import Delta
-from phronomy.records.calls import CallStarted, Finished, Outcome, OutputRefused
+from phronomy.records.calls import Call, CallStarted, Finished, Outcome, OutputRefused, Returned
 from phronomy.records.moves import (
     Advance,
     AskModel,
@@ -42,6 +43,7 @@ from phronomy.records.moves import (
     Judge,
     Move,
     ReadOutput,
+    Return,
     Run,
     Stop,
     Wait,
@@ -64,6 +66,8 @@ def reaches_out(runner: Runner, move: Move) -> bool:
             # in them, the reply that they were asked about is in the store, and the model is not asked again.
             gates = {tool.gate for call in calls if (tool := runner.spec.tool(call)) is not None}
             return bool(runner.spec.tool_guardrails) or "predicate" in gates
+        case Return():  # the result of the call is stored before guardrails, which may take long, look at it
+            return bool(runner.spec.output_guardrails)
         case ReadOutput() | Finish() | Wait() | Done():
             return False
         case unknown:
@@ -109,8 +113,8 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Ask
             # meanwhile.
             prepare_model(runner)
             return run_calls(runner, move.calls, drive)
-        case ReadOutput():
-            return read_output(runner, move)
+        case Return() | ReadOutput():
+            return make_output(runner, move)
         case Advance():
             return advance(runner)
         case Finish():
@@ -139,8 +143,8 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
         case Run():
             prepare_model(runner)
             return arun_calls(runner, move.calls, drive)
-        case ReadOutput():
-            return aread_output(runner, move)
+        case Return() | ReadOutput():
+            return amake_output(runner, move)
         case Advance():
             return aadvance(runner)
         case Finish():
@@ -182,14 +186,25 @@ async def aadvance(runner: Runner) -> AsyncGenerator[Outcome]:
             yield halted
 
 
-def read_output(runner: Runner, move: ReadOutput) -> Generator[Outcome]:
-    """End the run with the output in the reply, or have the model told why there is none."""
-    yield output_of(runner, move)
+def returned(runner: Runner, call: Call) -> Returned:
+    """The answer of the run, in the form in which the model would give it."""
+    assert call.result is not None, "it has settled"
+    value, text = call.result.answer, call.result.json_text("answer")
+    if runner.spec.output is not None:
+        text = runner.spec.output.written(JsonText(text))
+    elif isinstance(value, str):
+        text = value
+    return Returned(id=call.id, text=str(text), guarded=bool(runner.spec.output_guardrails))
 
 
-async def aread_output(runner: Runner, move: ReadOutput) -> AsyncGenerator[Outcome]:
-    """As `read_output`."""
-    yield output_of(runner, move)
+def make_output(runner: Runner, move: Return | ReadOutput) -> Generator[Outcome]:
+    """Take the result of a call for the answer; or end the run with the output in the answer, or have the model told of its fault."""
+    yield returned(runner, move.call) if isinstance(move, Return) else output_of(runner, move)
+
+
+async def amake_output(runner: Runner, move: Return | ReadOutput) -> AsyncGenerator[Outcome]:
+    """As `make_output`."""
+    yield returned(runner, move.call) if isinstance(move, Return) else output_of(runner, move)
 
 
 def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:

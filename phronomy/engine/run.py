@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from phronomy.approvals.policy import Rule
 from phronomy.concurrency.crew import ACrew, Crew
 from phronomy.concurrency.pieces import Heard, Inner, Piece
+from phronomy.concurrency.workers import whole
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.scopes import refused_calls
 from phronomy.engine.shared import Shared
@@ -43,8 +44,11 @@ from phronomy.records.calls import (
 )
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
+from phronomy.records.messages import Message
 from phronomy.records.moves import Move, Run
 from phronomy.rules.added_messages import is_ending
+from phronomy.rules.body_calls import KIND, made_alone
+from phronomy.rules.journal import folded
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
 from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in, trail_row
@@ -99,6 +103,8 @@ class Runner:
 
     untouched: tuple[Outcome, ...] = ()
     """Intents that are stored, or about to be, of calls that were not entered: whoever leaves takes them back."""
+    made: Set[str] | None = None
+    """The calls that the body has made in its present run, by id; None, if this is no run of the calls of a body."""
     _known_statuses: tuple[tuple[Call, ...], Set[CallStatus]] = (), frozenset()
     """The calls that were looked at last, and how they stood."""
 
@@ -136,20 +142,21 @@ class Runner:
         # journal, so where a crash would leave the run; `state` is that with `unsaved`, so what this worker knows.
         self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
         self.root: bool = base.path == ""  # whether this is the run itself, not one nested in it
-        state = self.base
         try:
             # The journal is folded as it was when it was written. One that does not fit was forged, or cut: to skip what does not
             # fit would skip a beginning, and run its call twice.
-            for outcome in base.journal:
-                state = spec.apply(state, outcome)
+            state, aside = folded(self.base, base.journal, spec.apply)
         except IllegalOutcome as error:
             raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
         self.stored: Checkpoint = state
         self.unsaved: list[Outcome] = []
         self._writing = self.written
         self.settled: dict[str, CallSettled] = settled_in(base.journal)
-        self.dirty: bool = fresh
+        # A message that came into the conversation is in a checkpoint before the model reads it: there it is told.
+        self.dirty: bool = fresh or bool(aside) or state.unread != self.base.unread
         self.audit: list[AuditRow] = []
+        # Lines about decisions of others that do not count. They stay until they are written, whoever writes first.
+        self.aside: list[AuditRow] = ledger.set_aside(state, aside) if aside else []
         self.late: tuple[str, ...] = ()
         self.again: dict[
             str, Runner
@@ -205,18 +212,33 @@ class Runner:
         return own if own is not None or self._within is None else self._within.facts_text
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation: for what a body calls, that of the run around it."""
+        if self._within is not None and self.home.kind == KIND:
+            return self._within.messages
+        return self.state.messages
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The facts as a fresh dict; empty if there is no team."""
         text = self.facts_text
         return {} if text is None else plain_object(text)
 
-    def rules_about(self, tool: Tool) -> Sequence[Rule]:
-        """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
+    def rules_about(self, call: Call, tool: Tool) -> Sequence[Rule]:
+        """The rules that have a say about a call, which has come to this tool: those of a tool cover what stands in for it.
+
+        What a graph runs is gated by the options of its nodes.
+        """
         # The node of a graph is gated where it is put into the graph. A policy with a pattern for tools that happened to fit the
         # name of a node would gate what it was not written for.
         if not self.policies or self.home.flow is not None:
             return ()
-        return [rule for rule in self.policies if rule.covers(tool)]
+        asked = self.spec.tools.get(call.name, tool) if call.fallback else tool
+        return [rule for rule in self.policies if rule.covers(tool) or rule.covers(asked)]
+
+    def gates(self, tool: Tool) -> bool:
+        """True if an approval policy may ask about calls of this tool: a body cannot call it like a function."""
+        return any(rule.may_ask and rule.covers(tool) for rule in self.policies)
 
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
@@ -229,7 +251,7 @@ class Runner:
 
     def plan(self) -> Move:
         """What comes next; a failure where that is more than a run around this one, or an attempt at its call, may use."""
-        move = self.spec.plan(self.state)
+        move = self.spec.plan(self.state if self.made is None else made_alone(self.state, self.made))
         around = self.bounds if self.timeout is None else (self, *self.bounds)
         return over_above(around, move) or move if around else move
 
@@ -288,7 +310,7 @@ class Runner:
     @property
     def moved(self) -> bool:
         """Whether anything has happened since the last checkpoint, stored or not."""
-        return self.fresh or self.state is not self.base
+        return self.dirty or self.state is not self.base
 
     def has_news(self, intents: Sequence[Outcome]) -> bool:
         """Whether there is anything to store. Where there is not, the last write was just now, and took the claim."""
@@ -297,6 +319,10 @@ class Runner:
     def path_in(self, id: str) -> str:
         """The path of what is inside a call."""
         return path_inside(self.state.path, id)
+
+    def stale_in(self, calls: Sequence[Call]) -> tuple[Call, ...]:
+        """The calls among these whose tool now reads their arguments as others than were shown."""
+        return tuple([call for call in calls if self.path_in(call.id) in self.shared.stale])
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
@@ -342,7 +368,7 @@ class Runner:
     def _note_refusals(self, state: Checkpoint, decisions: Iterable[Decision]) -> None:
         """Take note of what a human refused for good by these decisions: no agent of the run may do it."""
         for decision in decisions:
-            if decision.kind == "reject" and decision.then == "block" and not decision.to_check:
+            if decision.kind == "reject" and decision.then in ("block", "block_tool") and not decision.to_check:
                 self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:
                 self.shared.end_by(decision)
@@ -413,6 +439,9 @@ class Runner:
         try:
             self._go_on_from(self.spec.apply(self.state, outcome))
         except IllegalOutcome:
+            aside = self.ledger.set_aside(self.state, [outcome])
+            self.aside += aside
+            self.dirty = self.dirty or bool(aside)
             return
         # Whoever wrote a decision has told the audit trail of it in the same write. This worker only carries it out, and must not
         # tell of it twice.
@@ -457,7 +486,7 @@ class Runner:
             naming=naming,
             status=status,
             release=release,
-            audit=tuple(self.audit),
+            audit=(*self.aside, *self.audit),
             announce=announce,
         )
         self._writing = Written(change.seq, self.state.path, tuple(items))
@@ -486,7 +515,7 @@ class Runner:
             self.settled, self.dirty, self.fresh = {}, False, False
         elif self.unsaved:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
-        self.unsaved, self.audit = [], []
+        self.unsaved, self.audit, self.aside = [], [], []
         # The intents hold once they are stored, not before. If the write was refused, no call has begun, and the state must not say
         # so.
         for outcome in intents:
@@ -502,6 +531,9 @@ class Runner:
 
     def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
+        return self._commit(seal, intents, stop)
+
+    def _commit(self, seal: bool, intents: Sequence[Outcome], stop: bool) -> bool:
         # If this is cut off by Ctrl-C, the write may be there or not. `writing` stays True then, and whoever lets go of the run
         # asks the store instead of writing again.
         self.writing = True
@@ -544,7 +576,10 @@ class Runner:
             await self.acommit(seal=False)
 
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
-        """As `commit`."""
+        """As `commit`. A cancellation meanwhile is raised once it is known, and noted, what became of the write."""
+        return await whole(self._acommit(seal, intents, stop))
+
+    async def _acommit(self, seal: bool, intents: Sequence[Outcome], stop: bool) -> bool:
         self.writing = True
         self.untouched = tuple(intents) or self.untouched
         stored = await self.ledger.awrite(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)

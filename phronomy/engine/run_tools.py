@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,17 +20,18 @@ from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
 from phronomy.concurrency.retries import backoff
 from phronomy.concurrency.workers import NEVER, ain_thread, in_place, in_thread, within
 from phronomy.engine import clock
+from phronomy.engine.body_calls import BodyCalls
 from phronomy.engine.judging.brief import tool_context
 from phronomy.engine.ledger import now
-from phronomy.engine.nested import ADrive, Drive
+from phronomy.engine.nested import ADrive, BodyRun, Drive
 from phronomy.engine.run import Runner
+from phronomy.engine.spec import inside_of
 from phronomy.engine.superfluous.calls import arun_apart, at_work, found, is_asked, leave_of, run_apart
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.lazy_modules import asyncio
 from phronomy.records.calls import (
     Call,
     CallFailed,
-    CallResult,
     CallSettled,
     CallUnknown,
     CallWaits,
@@ -143,7 +145,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # Behind the gate: a result that is taken over from another branch counts as a run of the call, and needs the same approval.
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    nested = runner.spec.nested(runner.state, call)
+    nested = inside_of(runner.spec, runner.state, call)
     # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
     if call.attempt > 1 and (nested is None or tool.retries):
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
@@ -153,6 +155,8 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
+    calls = calls_of(runner, call, tool, drive)
+    context = context if calls is None else replace(context, _calls=calls)
     started = clock.monotonic()
     try:
         # Inside the try: what validation makes of the text is code of users too, and may raise what it did not raise when the call
@@ -161,7 +165,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.shared.around(runner.state.path, call.call_id)
-        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
+        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call, runner.gates):
             # Only what must be left in the middle gets a thread of its own. A thread cannot be stopped, so each of them may stay
             # behind.
             inline = tool.timeout is None and not tool.may_be_left
@@ -171,10 +175,12 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # No `Exception`, so that `except Exception` in a body does not swallow it. A body that caught it all the same is found out by
     # `asking`.
     except Interrupt as asked:
-        return asks(runner, call, tool, asked, clock.since(started))
+        outcome: Outcome = asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
-        return failed(runner, call, tool, context, error, clock.since(started))
-    return settled(call, tool.render(value), clock.since(started))
+        outcome = failed(runner, call, tool, context, error, clock.since(started))
+    else:
+        outcome = settled(runner, call, tool, value, clock.since(started))
+    return outcome if calls is None else calls.conclude(outcome)
 
 
 async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
@@ -185,33 +191,45 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     context = admit(runner, call, tool)
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    nested = runner.spec.nested(runner.state, call)
+    nested = inside_of(runner.spec, runner.state, call)
     if call.attempt > 1 and (nested is None or tool.retries):
         await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
     if nested is not None:
         runner.enters(id)
         return await arun_apart(runner, call, tool, nested, drive)
     await runner.ledger.aensure_held()
+    calls = calls_of(runner, call, tool, drive)
+    context = context if calls is None else replace(context, _calls=calls)
     started = clock.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.shared.around(runner.state.path, call.call_id)
-        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
+        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call, runner.gates):
             inline = tool.timeout is None and not tool.may_be_left
             runner.enters(id)
             if not tool.is_async:
                 value = await ain_thread(work, tool.timeout, leave)
+            elif calls is not None:
+                value = await within(tool.acall(values, context), None, leaving=calls.leave)
             elif inline:
                 value = await in_place(tool.acall(values, context))
             else:
                 value = await within(tool.acall(values, context), tool.timeout, leave)
     except Interrupt as asked:
-        return asks(runner, call, tool, asked, clock.since(started))
+        outcome: Outcome = asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
-        return failed(runner, call, tool, context, error, clock.since(started))
-    return settled(call, tool.render(value), clock.since(started))
+        outcome = failed(runner, call, tool, context, error, clock.since(started))
+    else:
+        outcome = settled(runner, call, tool, value, clock.since(started))
+    return outcome if calls is None else await calls.aconclude(outcome)
+
+
+def calls_of(runner: Runner, call: Call, tool: Tool, drive: Any) -> BodyCalls | None:
+    """The maker of the calls of this body; None if its tool declares none."""
+    inside = runner.spec.nested(runner.state, call) if tool.calls else None
+    return BodyCalls(runner, call, tool, inside, drive) if isinstance(inside, BodyRun) else None
 
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[object]:
@@ -253,8 +271,11 @@ def done_elsewhere(
     return None
 
 
-def settled(call: Call, result: CallResult, elapsed: int) -> CallSettled:
+def settled(runner: Runner, call: Call, tool: Tool, value: object, elapsed: int) -> CallSettled:
     """The outcome of a call that ran."""
+    result = tool.render(value)
+    if call.return_direct:
+        result = tool.with_answer(result, value, exact=runner.spec.output is not None)
     return CallSettled(id=call.id, call_id=call.call_id, result=result, elapsed=elapsed)
 
 

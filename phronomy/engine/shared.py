@@ -66,6 +66,9 @@ class Shared:
         self.refused: dict[str, Decision] = {}
         self.ended_by: Decision | None = None  # what a human refused so that all of the run ends
 
+        # The places of calls that their tool reads otherwise than they were shown: they are asked about again before they run.
+        self.stale: set[str] = set()
+
         # The schemas of tools that a human is asked about, by their hash: stored with the request, once for each tenant, so that
         # somebody who has the store alone can show a form, and edit.
         self.texts: dict[str, str] = {}

@@ -315,8 +315,19 @@ class Advancing(Protocol):
         ...
 
 
+def inside_of(spec: Spec, state: Checkpoint, call: Call) -> Nested | None:
+    """The run that is in the place of a call; None if the call has a body, whatever that calls."""
+    nested = spec.nested(state, call)
+    return None if nested is None or nested.is_body else nested
+
+
 class Nested(Protocol):
     """A run inside a call: its spec, and how it begins."""
+
+    @property
+    def is_body(self) -> bool:
+        """True if the run is made of the calls of a body, which drives it; False if the run stands in the place of a body."""
+        ...
 
     @property
     def spec(self) -> Spec:

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -107,6 +108,15 @@ def parse(text: object) -> JsonValue:
     Raises `JsonError` for what is neither text nor bytes, bytes that are not UTF-8, text that is not JSON, a repeated key, NaN or
     infinity, or excess depth or size.
     """
+    return _parsed(text, _DECODER)
+
+
+def parse_exactly(text: object) -> JsonValue:
+    """As `parse`, for what a person has written: a number with more digits than are kept raises `JsonError`, and is not rounded."""
+    return _parsed(text, _EXACT)
+
+
+def _parsed(text: object, decoder: json.JSONDecoder) -> JsonValue:
     if not isinstance(text, str):
         if not isinstance(text, bytes | bytearray):
             raise JsonError(f"text or bytes are needed, not {type(text).__name__}")
@@ -119,7 +129,7 @@ def parse(text: object) -> JsonValue:
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     try:
-        value: JsonValue = _DECODER.decode(text)
+        value: JsonValue = decoder.decode(text)
         return value
     except JsonError:
         raise
@@ -241,6 +251,19 @@ def _finite(text: str) -> float:
     return number
 
 
+def exact_float(text: str) -> float:
+    """The float for a number in JSON text. Raises `JsonError` if the number would be rounded."""
+    number = _finite(text)
+    try:
+        # `repr` is the shortest text of the number, which is how it is kept and shown.
+        is_same = Decimal(text) == Decimal(repr(number))
+    except ArithmeticError:  # an exponent that is out of all bounds
+        is_same = False
+    if not is_same:
+        raise JsonError("a number has more digits than a JSON number keeps here: it would be rounded")
+    return number
+
+
 # Made once: `json.dumps` and `json.loads` build a new one for each call that has options.
 def _encoder(plain: json.JSONEncoder) -> Callable[[object], str]:
     """Its `encode`, with the object of C that does the work made once: a small object takes a fifth of the time.
@@ -265,3 +288,4 @@ encoded: Callable[[object], str] = _encoder(_ENCODER)
 
 _PLAIN = json.JSONDecoder()
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+_EXACT = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=exact_float)

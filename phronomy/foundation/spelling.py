@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, ForwardRef, Self, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
@@ -28,8 +29,43 @@ GATES_OF: Final = {
 }
 """The options that hold something back, each with what it is an option of."""
 
+_ASKING: Final = {"require", "need"}
+_ASKED: Final = {"approval", "authorization", "confirmation", "consent", "human", "permission", "review"}
+"""Words of which one of each makes a name that means `requires_approval`, in the words of others."""
+
+_GATED: Final = {*_ASKED, "ask", "confirm", "gate", "gated", "hitl"}
+"""Words that say by themselves that a human is asked, if the value is a text (`confirm = "always"`)."""
+
+_SMALL: Final = {"before", "call", "i", "in", "loop", "on", "the", "tool"}
+"""Words that may stand beside those, in a name that says nothing else. `_words` gives `is` as `i`."""
+
 _ANYBODYS: Final = {"Any", "Callable", "Iterable", "Literal", "Mapping", "None", "Sequence"}
 """Names in the types of options that say nothing of what an option is for."""
+
+
+def _has_gate(value: object, but: type | tuple[()] = ()) -> bool:
+    """True if the value is a gate, or a collection that has one: an instance of a class with `_holds_back`, or the class.
+
+    `but` is a class of gates that are not meant: a guardrail may be made of others.
+    """
+    left, seen = [value], set[int]()
+    while left:
+        each = left.pop()
+        if id(each) in seen:  # a list may be in itself
+            continue
+        seen.add(id(each))
+        if isinstance(each, dict | MappingProxyType):  # any other mapping may be a database
+            left += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple | set | frozenset):
+            left += each
+        elif isinstance(each, partial):
+            left.append(each.func)
+        else:
+            kind = each if isinstance(each, type) and _is_ours(each) else type(each)
+            # `Reject` is a record, which knows nothing of this module.
+            if getattr(kind, "_holds_back", False) is True and not issubclass(kind, but):
+                return True
+    return False
 
 
 def near(name: str, options: Iterable[str], alike: float = 0.8, *, by_gate: bool = True) -> str | None:
@@ -79,29 +115,48 @@ def check_options(kind: str, given: Iterable[str], options: Iterable[str], refus
         raise refuse(f"{kind} has no option {told(unknown, options)}; it has {', '.join(options)}")
 
 
+def _means_approval(name: str) -> bool:
+    words = set(_words(name))
+    return bool(words & _ASKING and words & _ASKED)
+
+
 def misplaced(name: str) -> str | None:
     """The end of an error about the name of a gate, well or badly spelt, where there is no such gate; None for any other name."""
     gate = near(name, GATES_OF, by_gate=False)
+    if gate is None and _means_approval(name):
+        gate = "requires_approval"
     if gate is None:
         return None
     meant = "that" if gate == name else f"did you mean {gate}? It"
     return f"{meant} is an option of {GATES_OF[gate]}."
 
 
-def check_function(function: Callable[..., object], refuse: Callable[[str], Exception]) -> None:
-    """Refuse a function that has a gate as an attribute, and is to become a tool: nobody would look at it."""
-    for name in vars(function) if hasattr(function, "__dict__") else ():
-        if (why := misplaced(name)) is not None:
-            raise refuse(
-                f"function {function.__name__} has the attribute {name}, which would be ignored: {why} Write @tool(...)"
-            )
+def check_function(name: str, function: Callable[..., object], refuse: Callable[[str], Exception], how: str) -> None:
+    """Refuse a function that has a gate as an attribute, and is to become a tool or a node: nobody would look at it."""
+    own: dict[str, object] = {}
+    while isinstance(function, partial):
+        own |= function.__dict__
+        function = function.func
+    kind: type = type(function)
+    for owner in kind.__mro__:
+        if not _is_ours(owner) and owner.__module__ != "builtins":
+            own = {**vars(owner), **own}
+    for each, value in {**own, **getattr(function, "__dict__", {})}.items():
+        if (why := misplaced(each) or _of_value(each, value)) is not None:
+            raise refuse(f"{name} has the attribute {each}, which would be ignored: {why} Write {how}")
+
+
+def _of_value(name: str, value: object, but: type | tuple[()] = ()) -> str | None:
+    """The end of an error about a gate under a name of the user's own; None for any other value."""
+    return "it has a gate as its value, and is none." if name[:1] != "_" and _has_gate(value, but) else None
 
 
 class Options:
     """The options of a class that users derive from, or set attributes on: what would be ignored there is refused.
 
     `options` has the type of each; `typed` is the TypedDict that they are written in: their types tell what is one. `elsewhere` are
-    options that are heard in another place alone, each with which.
+    options that are heard in another place alone, each with which. In a class of a `closed` base, an attribute of its own that has
+    the form of a gate (a bool, names) is refused: it may be a gate in the words of others.
     """
 
     def __init__(
@@ -112,8 +167,10 @@ class Options:
         *,
         typed: type | None = None,
         elsewhere: Mapping[str, str] | None = None,
+        closed: bool = False,
     ) -> None:
         self._base = base
+        self._closed = closed
         self._options = tuple(options)
         self._refuse = refuse
         self._elsewhere = {} if elsewhere is None else elsewhere
@@ -143,12 +200,18 @@ class Options:
             if owner in self._base.__mro__ or not _is_ours(owner):
                 for name, annotation in _attributes(owner):
                     self._check_name(made, owner, name, annotation, behind=behind)
+                if self._closed:
+                    self._check_private(owner)
+                    self._check_inner(owner)
         self._seen[made] = names
 
     def _check_name(self, made: type, owner: type, name: str, annotation: object, *, behind: bool) -> None:
         its_base = owner in self._base.__mro__
         if name in self.known:
-            if its_base or name not in owner.__dict__:
+            if its_base:
+                return
+            if name not in owner.__dict__:
+                self._check_annotated(owner, name, annotation)
                 return
             if behind:
                 winner = next(each for each in made.__mro__ if name in each.__dict__)
@@ -168,23 +231,59 @@ class Options:
         why = self.why(name)
         if why is None and self._has_type_of_option(annotation):
             why = "it has the type of an option, and is none."
+        if why is None:
+            why = _of_value(name, owner.__dict__.get(name), self._base)
+        if why is None and self._closed and _has_form_of_gate(owner, name, annotation):
+            why = "it has the form of a gate, and is none."
         if why is not None:
             raise self._refuse(
                 f"class {owner.__name__}: {name} {self._what(name)}: {why} "
                 f"If it is the class's own, call it _{name}, or annotate it as a ClassVar"
             )
 
-    def check_attribute(self, name: str, owner: object) -> None:
+    def _check_annotated(self, owner: type, name: str, annotation: object) -> None:
+        """Refuse an option that is annotated and has no value, as where a colon stands for an equals sign."""
+        if name in self._options and "ClassVar" not in _words_of(annotation):
+            raise self._refuse(
+                f"class {owner.__name__}: {name} is only annotated, and has no value, so it would be ignored: write {name} = ..., or"
+                " take the annotation out"
+            )
+
+    def _check_private(self, owner: type) -> None:
+        """Refuse a gate under a name with an underscore: nobody would look at it."""
+        mangled = f"_{owner.__name__.lstrip('_')}__"
+        for name in (*owner.__dict__, *inspect.get_annotations(owner)):
+            meant = name.removeprefix(mangled).strip("_")
+            if name.startswith("_") and meant in GATES_OF:
+                raise self._refuse(
+                    f"class {owner.__name__}: {name} would be ignored: did you mean {meant}? For something of the class's"
+                    " own, take another name"
+                )
+
+    def _check_inner(self, owner: type) -> None:
+        """Refuse a gate in a class within the class, such as `class Config`. A tool or an agent there has options of its own."""
+        for inner in owner.__dict__.values():
+            within = isinstance(inner, type) and not any(map(_is_ours, inner.__mro__))
+            for name, value in inner.__dict__.items() if within else ():
+                if (why := misplaced(name) or _of_value(name, value)) is not None:
+                    raise self._refuse(
+                        f"class {owner.__name__}: {name} in its class {inner.__name__} would be ignored: {why} Write it in"
+                        f" {owner.__name__} itself"
+                    )
+
+    def check_attribute(self, name: str, owner: object, value: object = None) -> None:
         """Refuse to set what an object does not have, and what may be a misspelt option of it."""
         kind = type(owner)
         if name.startswith("_") or name in self.known or hasattr(kind, name):
             return
         if name in getattr(kind, "__annotations__", ()):
             return
-        if (why := self.why(name)) is not None:
+        if (why := self.why(name) or _of_value(name, value, self._base)) is not None:
             if name in self._options:
                 raise self._refuse(f"{kind.__name__}: {name} {self._what(name)}: {why}")
-            raise self._refuse(f"{kind.__name__} has no option {name}, and it would be ignored: {why}")
+            raise self._refuse(
+                f"{kind.__name__} has no option {name}, and it would be ignored: {why} If it is the object's own, call it _{name}"
+            )
 
     def _what(self, name: str) -> str:
         return (
@@ -262,12 +361,61 @@ class Given:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
         def __setattr__(self, name: str, value: object) -> None:
-            self._given.check_attribute(name, self)
+            self._given.check_attribute(name, self, value)
             super().__setattr__(name, value)
+
+
+class GivenFields:
+    """A base of dataclasses that take their fields only as arguments. In the body of a class derived from them a field is refused."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if not _is_ours(cls):
+            _given_to(cls).check(cls)
+
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *_: object, **__: object) -> Self:
+            if not _is_ours(cls):  # it may have been given more since it was made
+                _given_to(cls).check(cls)
+            return super().__new__(cls)
+
+
+def _given_to(made: type) -> Options:
+    return _given_fields(next(owner for owner in made.__mro__ if _is_ours(owner)))
+
+
+@lru_cache
+def _given_fields(base: type) -> Options:
+    fields = dict.fromkeys(base.__dataclass_fields__)  # type: ignore[attr-defined]
+    return Options(base, fields, ConfigurationError, elsewhere=where_made(base.__name__, fields))
 
 
 def _is_ours(owner: object) -> bool:
     return str(owner.__module__).partition(".")[0] == "phronomy"
+
+
+def _has_form_of_gate(owner: type, name: str, annotation: object) -> bool:
+    """Say whether the attribute has the form of options that hold something back: a bool, names, or a mapping of names.
+
+    A text has it under a name that says nothing but that a human is asked (`confirmation = "required"`).
+
+    An annotation without a value counts too, where a colon may stand for an equals sign.
+    """
+    value = owner.__dict__.get(name, annotation)
+    if name not in owner.__dict__ and isinstance(annotation, str):
+        try:
+            value = ast.literal_eval(annotation)
+        except (ValueError, SyntaxError):  # the name of a type, as it should be
+            return False
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, str):
+        words = {*_words(name)}
+        return bool(words & _GATED) and words <= _GATED | _SMALL
+    return isinstance(value, Mapping | list | tuple | set | frozenset) and any(isinstance(each, str) for each in value)
 
 
 def _is_data(value: object) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Final,
     Generic,
     Literal,
@@ -35,13 +36,14 @@ from phronomy.foundation.json_text import (
     plain_object,
 )
 from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
+from phronomy.foundation.spelling import GivenFields
 from phronomy.records.decisions import Then
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import takes_context
 from phronomy.tools.context import Deps
+from phronomy.tools.parameters import takes_context
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    from jsonschema.protocols import Validator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,12 +72,13 @@ class Transform:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(GivenFields):
     """The value is refused. A refused input or answer ends the run; a refused call does not run.
 
     `message` is for people, or for the model if a call is refused, so put nothing secret into it. `code` identifies the
     kind of refusal for programs. `then` is for calls. `"continue"`: the model goes on. `"block"`: also, the same call
-    is refused for the rest of the run. `"end"`: the run ends. Raises `ConfigurationError`.
+    is refused for the rest of the run. `"block_tool"`: also, every call of the tool by this agent is. `"end"`: the run
+    ends. Raises `ConfigurationError`.
     """
 
     message: str
@@ -88,7 +91,7 @@ class Refuse:
             if not isinstance(value, str) or not value.strip():
                 raise ConfigurationError(f"Refuse: {option} is a text that is not empty")
         if self.then not in get_args(Then):
-            raise ConfigurationError("Refuse: then is 'continue', 'block' or 'end'")
+            raise ConfigurationError("Refuse: then is 'continue', 'block', 'block_tool' or 'end'")
 
 
 Answer: TypeAlias = Pass | Transform | Refuse | None
@@ -135,6 +138,8 @@ class Guardrail:
     A guardrail is checked when an instance is built, and cannot change after that. If a subclass has an `__init__`, it
     must call `super().__init__()`. Raises `ConfigurationError`.
     """
+
+    _holds_back: ClassVar[bool] = True
 
     name: str = ""
     """The name in records and errors: letters, digits, `_` and `-`, at most 64.
@@ -197,7 +202,7 @@ class Guardrail:
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
         def __setattr__(self, name: str, value: object) -> None:
-            _SPELT.check_attribute(name, self)
+            _SPELT.check_attribute(name, self, value)
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
             super().__setattr__(name, value)
@@ -479,7 +484,7 @@ class AllowedTools(Guardrail):
 
 
 class JsonSchemaOutput(Guardrail):
-    """Refuses an answer that is not JSON alone, or that does not fit this JSON Schema (2020-12).
+    """Refuses an answer that is not JSON alone, or that does not fit this JSON Schema (2020-12, or the draft that `$schema` names).
 
     The code of the refusal is `not_by_schema`. Its message says where the answer does not fit, and quotes no value.
     `format` is checked for dates, times, durations and UUIDs. No reference is downloaded: a reference to another
@@ -565,14 +570,14 @@ def _texts(value: JsonValue) -> Iterator[str]:
         yield canonical(value)
 
 
-def _validator_of(schema: JsonDict) -> Draft202012Validator:
+def _validator_of(schema: JsonDict) -> Validator:
     """The validator of the schema, which fetches nothing. Raises `ConfigurationError` for what is no JSON Schema."""
-    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
+    from jsonschema import SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
 
-    from phronomy.tools.json_schema.answers import validator_of  # noqa: PLC0415
+    from phronomy.tools.json_schema.answers import draft_of, validator_of  # noqa: PLC0415
 
     try:
-        Draft202012Validator.check_schema(schema)
+        draft_of(schema).check_schema(schema)
     except SchemaError as error:
         where = ".".join(map(str, error.absolute_path)) or "it"
         raise ConfigurationError(

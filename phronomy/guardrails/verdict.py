@@ -14,10 +14,9 @@ from phronomy.concurrency.workers import in_either
 from phronomy.errors import AsyncRequired, GuardrailFailed
 from phronomy.foundation.checks import close_unawaited
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, list_of, object_of, plain
-from phronomy.guardrails.guardrail import STAGES, Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, plain
+from phronomy.guardrails.guardrail import Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
 from phronomy.records.calls import Refusal
-from phronomy.records.checkpoint import Checkpoint
 
 Said = Literal["passed", "transformed", "refused"]
 """What one guardrail made of what it looked at."""
@@ -34,19 +33,6 @@ class Verdict:
     value: JsonText | None = field(default=None, repr=False)
     passed: tuple[tuple[str, Said], ...] = ()
     refusal: Refusal | None = None
-
-
-def begun_with(state: Checkpoint) -> JsonDict:
-    """The names of the guardrails with which the run began for the present speaker, by stage.
-
-    In a checkpoint that a bearer brings, they may be anything.
-    """
-    if '"guardrails"' not in state.agent.json_text("fingerprint"):
-        return {}
-    facts = object_of(state.agent.fingerprint)
-    if state.handoffs and state.speaker != state.agent.name:
-        facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))
-    return dict(zip(STAGES, list_of(facts.get("guardrails")), strict=False))
 
 
 def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[object]) -> Verdict:

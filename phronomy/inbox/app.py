@@ -36,7 +36,7 @@ from phronomy.inbox.observing import answered
 from phronomy.inbox.pages.table import PAGES, problem_page
 from phronomy.inbox.problems import Problem, problem_of
 from phronomy.inbox.routes import Checks, Route, SignIn
-from phronomy.inbox.site import MAX_BODY, ScopesOf, SignInLink, Site
+from phronomy.inbox.site import MAX_BODY, ScopesOf, SignInLink, Site, Threads
 from phronomy.inbox.visit import CutOff, Visit, body_of
 from phronomy.observability.telemetry import Telemetry
 from phronomy.records.principals import Principal
@@ -61,10 +61,12 @@ class Inbox:
     count beside it.
 
     `public_url` is the address under which people reach the inbox, such as `https://example.org/inbox`; without it, only
-    browsers that say where a request comes from can sign in. `trusted_hosts` are the host names, with ports, that it answers to; None:
+    browsers that say where a request comes from can sign in. Its path stands before all paths of pages and answers, also where a
+    proxy takes it away. `trusted_hosts` are the host names, with ports, that it answers to; None:
     all, for a server behind a proxy that checks them. `scopes` says what a principal may do; the default is to `read` and `decide`.
     `title` stands on top of each page. `max_body` is the largest body in bytes. `sessions` are the sessions, if
-    their times or their cookie are to be others; `limits` say how often somebody may try. Raises `ConfigurationError`.
+    their times or their cookie are to be others; `limits` say how often somebody may try. `threads` says in which threads
+    somebody may start runs: their `"own"`, in which nobody else has asked for one, or `"any"`. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Inbox:
         limits: Limits | None = None,
         links: MailLinks | None = None,
         telemetry: Telemetry | None = None,
+        threads: Threads = "own",
     ) -> None:
         if not isinstance(telemetry, Telemetry | None):
             raise ConfigurationError(f"Inbox: telemetry is a Telemetry, or None, not {quoted(telemetry)}")
@@ -97,6 +100,7 @@ class Inbox:
             max_body=max_body,
             sessions=sessions,
             limits=limits,
+            threads=threads,
         )
         for each in self.site.auth:
             if isinstance(each, Checks):
@@ -151,8 +155,8 @@ class Inbox:
                 if not own and found.via in ("session", "token"):
                     # What comes with a token is not checked for the site that it is from: a cookie must not pass for one.
                     raise ConfigurationError(f"{type(each).__name__}: via is a name of its own, not {found.via!r}")
-                who = found.principal if own else (await look_up(self.site.store, found.tenant, found.principal))[0]
-                return self._allowed(found, who)
+                who = found.principal if own else await look_up(self.site.store, found.tenant, found.principal)
+                return None if who is None else self._allowed(found, who)
         return None
 
     def _allowed(self, found: Identity, principal: Principal) -> Identity:
@@ -233,15 +237,15 @@ class Inbox:
         request.scope["phronomy.visit"] = visit
         try:
             visit.key = await self.site.key()
-            visit.maybe = await self.identify(request)
-            _check_way(route, visit.maybe)
-            if not route.public:
-                identity = visit.identity  # raises if there is none
-                for each in route.scopes:
-                    if each not in identity.scopes:
-                        raise Problem("forbidden", f"You need the scope {each}.", scope=each)
+            visit.maybe = await visit.known()
+            _check_route(route, visit)
+            if not route.public and request.method not in security.UNSAFE:
+                self.site.limits.read(visit.identity)
             if request.method in security.UNSAFE:
                 visit.body = await body_of(request, self.site.max_body)
+                # A body may take its time. Who sends it counts now, and not when its first byte came.
+                visit.maybe = await visit.identify_again()
+                _check_route(route, visit)
                 self._check_sender(visit)
             return await route.handler(visit)
         except Exception as error:
@@ -286,6 +290,17 @@ class Inbox:
             response = JSONResponse(body, problem.status, media_type="application/problem+json")
         response.headers.update(problem.headers)
         return response
+
+
+def _check_route(route: Route, visit: Visit) -> None:
+    """Refuse somebody who may not use a route. Raises `Problem`."""
+    _check_way(route, visit.maybe)
+    if route.public:
+        return
+    identity = visit.identity  # raises if there is none
+    for each in route.scopes:
+        if each not in identity.scopes:
+            raise Problem("forbidden", f"You need the scope {each}.", scope=each)
 
 
 def _check_way(route: Route, identity: Identity | None) -> None:

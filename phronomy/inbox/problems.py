@@ -14,6 +14,8 @@ from phronomy.errors import (
     ApprovalExpired,
     AsyncRequired,
     CheckpointAlreadyResumed,
+    CheckpointEdited,
+    CheckpointError,
     CheckpointNotFound,
     ConfigurationError,
     GrantRefused,
@@ -25,7 +27,10 @@ from phronomy.errors import (
     StillNeeded,
     StoreError,
     ThreadBusy,
+    TooManyMessages,
     UnknownPending,
+    UnknownPerson,
+    UnreadableRow,
 )
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonValue
@@ -192,6 +197,12 @@ TYPES: Final[Mapping[str, ProblemType]] = {
         title="The server has failed",
         advice="Whether something was changed is not known: look before you try again. The log has more, under the id.",
     ),
+    "unreadable": ProblemType(
+        status=500,
+        title="A stored row cannot be read",
+        advice="A row of the store is damaged, or was written by a later release. To try again does not help: whoever runs"
+        " this server has to restore it. The log names it, under the id.",
+    ),
     "provider-unavailable": ProblemType(
         status=502,
         title="The provider that signs people in does not answer as it should",
@@ -206,7 +217,16 @@ TYPES: Final[Mapping[str, ProblemType]] = {
 }
 """Every kind of problem, by its name."""
 
-ALWAYS: Final = ("bad-request", "not-found", "wrong-method", "wrong-host", "slow-down", "failed", "unavailable")
+ALWAYS: Final = (
+    "bad-request",
+    "not-found",
+    "wrong-method",
+    "wrong-host",
+    "slow-down",
+    "failed",
+    "unreadable",
+    "unavailable",
+)
 """The problems that any route may answer with."""
 
 
@@ -253,16 +273,33 @@ def problem_of(error: Exception) -> Problem:
             return Problem("already-voted", str(error), pending_id=error.pending_id)
         case InvalidDecision():
             return Problem("invalid", str(error))
-        case GrantRefused() | StillNeeded() | ThreadBusy() | NotWaiting() | TooManyEvents():
+        case (
+            GrantRefused()
+            | StillNeeded()
+            | ThreadBusy()
+            | NotWaiting()
+            | TooManyEvents()
+            | TooManyMessages()
+            | UnknownPerson()
+        ):
             return Problem("refused", str(error))
         case RunBusy():
             return Problem("in-progress", headers={"Retry-After": "1"})
-        case StoreError():
-            return Problem("unavailable", headers={"Retry-After": "1"})
+        case StoreError() | CheckpointError():
+            return _of_store(error)
         case AsyncRequired() | ConfigurationError():
             return Problem("invalid", str(error))
         case _:
             return Problem("failed")
+
+
+def _of_store(error: StoreError | CheckpointError) -> Problem:
+    # Any other fault of a checkpoint, such as an agent that has changed, has an error of its own.
+    if isinstance(error, UnreadableRow) or type(error) in (CheckpointError, CheckpointEdited):
+        return Problem("unreadable", str(error))
+    if isinstance(error, StoreError):
+        return Problem("unavailable", headers={"Retry-After": "1"})
+    return Problem("failed")
 
 
 def _decided(error: CheckpointAlreadyResumed) -> Problem:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from phronomy.inbox.auth.identity import Identity
 
 _DAY: Final = 86_400.0
+_PATH: Final = re.compile(r"(/[A-Za-z0-9._~%-]+)+")
 
 UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -64,6 +66,17 @@ def origin_of(url: str) -> str:
             f"public_url is the address of the inbox for people, such as https://example.org/inbox, not {quoted(url)}"
         )
     return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def path_of(url: str) -> str:
+    """The path of the address under which people reach the inbox, or nothing. Raises `ConfigurationError`."""
+    path = urlsplit(url).path.rstrip("/")
+    # As it goes into headers and pages: printable ASCII, one slash before each part, and no part that leads upwards.
+    if (path and _PATH.fullmatch(path) is None) or {".", ".."} & {*path.split("/")}:
+        raise ConfigurationError(
+            f"public_url has a path of letters, digits and -._~%, such as /inbox, not {quoted(path)}"
+        )
+    return path
 
 
 def check_host(request: Request, trusted: Collection[str] | None) -> None:

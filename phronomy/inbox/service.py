@@ -5,26 +5,27 @@ Who may decide, and whether a decision counts, is judged in the store alone. Her
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from phronomy.errors import CheckpointNotFound, GrantRefused, InvalidDecision
+from phronomy.errors import CheckpointNotFound, GrantRefused, InvalidDecision, UnreadableRow
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, parse_exactly, pointer_part
 from phronomy.inbox.problems import Problem
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, PendingApproval, call_digest
 from phronomy.records.principals import Principal
 from phronomy.rules.votes import LevelTally
 from phronomy.stores.base import Store
-from phronomy.stores.derived.listing import Waiting, Wanted, count_pending
+from phronomy.stores.derived.listing import Page, Waiting, Wanted, count_pending
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.derived.standing import Standing, standing_of, tallies_of, who_may
 from phronomy.stores.derived.voters import people_of
 from phronomy.stores.native import apart, in_store
+from phronomy.stores.rows import Branch, BranchFilter
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.json_schema.answers import misfits
 
@@ -38,6 +39,12 @@ COUNTED: Final = 1_000
 _SCANNED: Final = 5_000
 """So many requests are looked through for those of one person, before the page ends where it is."""
 
+
+_BRANCHES: Final = 200
+"""Runs that are read at once."""
+
+_LONGEST_ID: Final = 100
+"""Characters of an id in the place of a page."""
 
 _CALM: Final = frozenset({"", "low", "medium", "moderate", "none"})
 
@@ -108,10 +115,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPage:
-    """A page of requests that wait. `next` is the place of the page after it, in the store's form; None at the end."""
+    """A page of requests that wait. `next` is the place of the page after it, in the store's form; None at the end.
+
+    `unreadable` are the rows there that cannot be read: nobody can decide them.
+    """
 
     rows: tuple[Row, ...]
     next: str | None
+    unreadable: tuple[UnreadableRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +211,7 @@ def _list_waiting(store: Store, by: Principal, wanted: WaitingFilter, limit: int
     given = partial(store.pending, newest=wanted.newest, **wanted.in_store())
     people = cache(partial(people_of, store, by))
     rows: list[Row] = []
+    unreadable: list[UnreadableRow] = []
     scanned = 0
     while True:
         page = given(limit=limit, after=after)
@@ -212,12 +224,23 @@ def _list_waiting(store: Store, by: Principal, wanted: WaitingFilter, limit: int
             rows.append(Row(waiting=waiting, standing=standing))
             if len(rows) == limit and place < len(page) - 1:
                 # The page ends in the middle of what was read: the next one begins after this request.
-                again = given(limit=place + 1, after=after)
-                return WaitingPage(rows=tuple(rows), next=again.next)
-        scanned += len(page)
+                again = _up_to(given, place + 1, after, len(page.unreadable))
+                return WaitingPage(rows=tuple(rows), next=again.next, unreadable=(*unreadable, *again.unreadable))
+        unreadable += page.unreadable
+        scanned += len(page) + len(page.unreadable)
         after = page.next
         if after is None or len(rows) >= limit or scanned >= _SCANNED:
-            return WaitingPage(rows=tuple(rows), next=after)
+            return WaitingPage(rows=tuple(rows), next=after, unreadable=tuple(unreadable))
+
+
+def _up_to(given: Callable[..., Page[Waiting]], count: int, after: str | None, unreadable: int) -> Page[Waiting]:
+    """The beginning of a page with so many requests, and those among these rows that cannot be read."""
+    again = given(limit=count, after=after)
+    for more in range(1, unreadable + 1):
+        if len(again) >= count:
+            break
+        again = given(limit=count + more, after=after)
+    return again
 
 
 def _is_wanted(store: Store, waiting: Waiting, wanted: WaitingFilter) -> bool:
@@ -237,6 +260,58 @@ def _is_wanted(store: Store, waiting: Waiting, wanted: WaitingFilter) -> bool:
         shown = " ".join((item.tool_name, item.title or "", item.context or "", item.json_text("args"))).casefold()
         return all(word in shown for word in words)
     return True
+
+
+async def list_branches(
+    store: Store, holds: Callable[[Branch], bool], *, limit: int, after: str | None = None, thread_id: str | None = None
+) -> tuple[list[Branch], str | None]:
+    """A page of the runs and forks for which this holds, newest first, and the place of the page after it; None at the end.
+
+    Raises `StoreError`.
+    """
+    return await apart(store, _list_branches, store, holds, limit, after, thread_id)
+
+
+def _list_branches(
+    store: Store, holds: Callable[[Branch], bool], limit: int, place: str | None, thread_id: str | None
+) -> tuple[list[Branch], str | None]:
+    found: list[Branch] = []
+    before, _, last = (place or "").partition(" ")
+    # The id in a damaged row may be empty: that is a place, too.
+    after = last if place is not None else None
+    wanted = BranchFilter(thread_id=thread_id, newest=True, after=after, limit=min(_BRANCHES, limit + 1))
+    rows = store.select_branches(wanted)
+    if place is not None and not rows:
+        # No run has that id: it was deleted since, or its row is damaged. Its time says where it was.
+        wanted = replace(wanted, after=None, limit=_BRANCHES)
+        rows = [each for each in _walk(store, wanted) if each.created_at < float(before)]
+        wanted = replace(wanted, limit=len(rows) + 1)
+    scanned = 0
+    while True:
+        for each in rows:
+            if holds(each):
+                if len(found) == limit:
+                    return found, _place_of(found[-1])
+                found.append(each)
+            wanted = replace(wanted, after=each.id)
+        scanned += len(rows)
+        if wanted.limit is not None and len(rows) < wanted.limit:
+            return found, None
+        if scanned >= _SCANNED:
+            return found, _place_of(rows[-1])
+        wanted = replace(wanted, limit=_BRANCHES)
+        rows = store.select_branches(wanted)
+
+
+def _walk(store: Store, wanted: BranchFilter) -> Iterator[Branch]:
+    while rows := store.select_branches(wanted):
+        yield from rows
+        wanted = replace(wanted, after=rows[-1].id)
+
+
+def _place_of(branch: Branch) -> str:
+    # A place goes into an address. An id that is too long for one is damaged, and the time leads on, as after a deleted run.
+    return f"{branch.created_at!r} {branch.id[:_LONGEST_ID]}"
 
 
 async def count_waiting(store: Store, identity: Identity, wanted: WaitingFilter, *, most: int = COUNTED) -> Count:
@@ -360,7 +435,7 @@ async def check_edit(
     if item.digest != digest:
         raise mismatch(identity, item)
     try:
-        given = parse(text)
+        given = parse_exactly(text)
     except JsonError as error:
         raise Problem("invalid-edit", "The arguments are no JSON.", errors=[_error("", str(error))]) from None
     if not isinstance(given, dict):
@@ -369,7 +444,7 @@ async def check_edit(
     errors, read = _errors_of(item, found.schema, given), None
     if not errors and (tool := tool_of(item)) is not None:
         try:
-            read = tool.read(canonical(given))
+            read = tool.given_again(item.args).read(canonical(given))
         except InvalidArguments as error:
             places = error.places or (("", str(error)),)
             errors = [FieldError(pointer=pointer, detail=detail) for pointer, detail in places]

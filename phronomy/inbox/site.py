@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import is_series
@@ -27,6 +27,9 @@ MAX_BODY: Final = 1_048_576
 
 ScopesOf: TypeAlias = Callable[[Principal], Collection[Scope]]
 """Says what a principal may do in the inbox at all."""
+
+Threads: TypeAlias = Literal["own", "any"]
+"""In which conversations somebody may start runs: those in which nobody else has asked for one, or any."""
 
 K = TypeVar("K")
 
@@ -58,21 +61,20 @@ class Site:
         max_body: int,
         sessions: Sessions | None,
         limits: Limits | None,
+        threads: Threads,
     ) -> None:
         if not isinstance(store, Store):
             raise ConfigurationError(f"Inbox: store is a store of phronomy's, not {quoted(store)}")
         self.store: Store = store
         self.agents: Mapping[str, Runs[Any, Any]] = _by_name(agents)
-        given: Sequence[Auth] = tuple(auth) if is_series(auth) else (auth,)  # type: ignore[arg-type, assignment]
-        if not given or not all(callable(getattr(each, "identify", None)) for each in given):
-            raise ConfigurationError(
-                "Inbox: auth says who may come in: an OIDC, a TrustedProxy, an Auth of your own, or several of them."
-                " There is no inbox without one"
-            )
-        self.auth: Sequence[Auth] = given
+        self.auth: Sequence[Auth] = _ways_in(auth, store)
+        if threads not in get_args(Threads):
+            raise ConfigurationError(f"Inbox: threads is 'own' or 'any', not {quoted(threads)}")
+        self.threads: Threads = threads
         self.sign_ins: tuple[SignInLink, ...] = ()
         self.title: str = title
         self.origin: str | None = None if public_url is None else security.origin_of(public_url)
+        self.prefix: str = "" if public_url is None else security.path_of(public_url)
         self.public_url: str | None = public_url.rstrip("/") if public_url is not None else None
         self.trusted_hosts: frozenset[str] | None = (
             None if trusted_hosts is None else frozenset(host.lower() for host in trusted_hosts)
@@ -133,6 +135,30 @@ class Site:
         if self._key is None:
             self._key = await server_key(self.store)
         return self._key
+
+
+def _ways_in(auth: Auth | Sequence[Auth], store: Store) -> tuple[Auth, ...]:
+    """The ways to come in, but for API tokens. Raises `ConfigurationError`."""
+    given: Sequence[Auth] = tuple(auth) if is_series(auth) else (auth,)  # type: ignore[arg-type, assignment]
+    if not given or not all(callable(getattr(each, "identify", None)) for each in given):
+        raise ConfigurationError(
+            "Inbox: auth says who may come in: an OIDC, a TrustedProxy, an Auth of your own, or several of them."
+            " There is no inbox without one"
+        )
+    if any(isinstance(each, Sessions) for each in given):
+        raise ConfigurationError(
+            "Inbox: Sessions sign nobody in: they are what a login begins. Give auth a way to sign in, such as OIDC, or ApiTokens"
+            " for an inbox of programs alone; sessions of your own are Inbox(sessions=...)"
+        )
+    if any(isinstance(each, ApiTokens) and each.store is not store for each in given):
+        raise ConfigurationError("Inbox: ApiTokens are of another store: make them with the store object of the Inbox")
+    if any(isinstance(each, ApiTokens) and each.failures is not None for each in given):
+        raise ConfigurationError(
+            "Inbox: it counts wrong tokens by its limits: give the failures to Inbox(limits=Limits(store, failures=...)),"
+            " and not to ApiTokens"
+        )
+    # Tokens count beside every auth, so that they are no further way.
+    return tuple(each for each in given if not isinstance(each, ApiTokens))
 
 
 def _by_name(agents: Runs[Any, Any] | Sequence[Runs[Any, Any]]) -> Mapping[str, Runs[Any, Any]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.audit import AuditRecord
+from phronomy.stores.derived.listing import record_of
 from phronomy.stores.native import apart
 from phronomy.stores.rows import AuditFilter, AuditRow
 
@@ -88,7 +89,7 @@ def entries_of(rows: Iterable[AuditRow]) -> list[Entry]:
     found: dict[int, Entry] = {}
     begun: dict[tuple[object, ...], list[int]] = {}  # by what all records of a step have in common
     for n, row in enumerate(rows):
-        record = AuditRecord.model_validate_json(row.body)
+        record = record_of(row)
         same = (record.branch_id, record.path, record.kind, record.tool_name, record.by and record.by.id)
         steps = begun.setdefault(same, [])
         step = next((each for each in steps if _goes_on(found[each], record)), None)
@@ -115,7 +116,7 @@ async def changed_from(store: Store, pending_id: str) -> str | None:
     It is found in the trail, which stays when the run is deleted.
     """
     for row in await apart(store, store.select_audit, AuditFilter(pending_id=pending_id)):
-        record = AuditRecord.model_validate_json(row.body)
+        record = record_of(row)
         if not (record.vote and record.edited):
             continue
         around = AuditFilter(run_id=record.run_id, since=row.at, until=row.at)

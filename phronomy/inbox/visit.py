@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from phronomy.errors import PhronomyError
+from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
 from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.security import csrf_token
@@ -84,20 +84,44 @@ class Visit:
         self.about: list[str] = []  # the ids of what was decided and operated, for the access log
         self._identify = identify
 
-    async def identify(self) -> Identity | None:
-        """Who sends the request, asked anew: for an answer that goes on for hours. Raises `Problem`."""
-        return await self._identify(self.request) if self._identify is not None else None
+    async def known(self) -> Identity | None:
+        """Identify the sender of the request. Raises `Problem`."""
+        try:
+            return await self._identify(self.request) if self._identify is not None else None
+        except ConfigurationError as error:
+            # Nothing that whoever sends it could correct.
+            raise Problem("failed") from error
+
+    async def identify_again(self) -> Identity | None:
+        """Identify the sender anew: None if it is another one, or they do not count any more. Raises `Problem`."""
+        now = await self.known()
+        before = self.maybe
+        if before is None or now is None:
+            return now if before is None else None
+        is_same = (now.principal.kind, now.principal.id, now.tenant, now.via) == (
+            before.principal.kind,
+            before.principal.id,
+            before.tenant,
+            before.via,
+        )
+        # A proxy names them still. But they were removed from the directory, so its word does not bring them back.
+        is_gone = before.principal.listed and not now.principal.listed
+        return now if is_same and not is_gone else None
+
+    async def confirm(self, scope: Scope) -> None:
+        """Look once more before what took a while is written. Raises `Problem` for somebody who may not do it any more."""
+        self.maybe = await self.identify_again()
+        if scope not in self.identity.scopes:
+            raise Problem("forbidden", f"You need the scope {scope}.", scope=scope)
 
     async def is_still(self, scope: Scope) -> bool:
         """Whether whoever the answer is for is signed in still, as the same person, and has this scope."""
         before = self.identity
         try:
-            now = await self.identify()
+            now = await self.identify_again()
         except PhronomyError:
             return False
-        if now is None or (now.principal, now.tenant) != (before.principal, before.tenant):
-            return False
-        return scope in now.scopes
+        return now is not None and now.principal == before.principal and scope in now.scopes
 
     async def check_still(self, scope: Scope) -> None:
         """Cut an answer off that is on its way to somebody who may not have the rest. Raises `CutOff`."""
@@ -132,8 +156,10 @@ class Visit:
         return csrf_token(self.key, self.identity, self.inbox.store.clock())
 
     def url(self, path: str) -> str:
-        """A path of the inbox with the prefix under which it is mounted; never absolute, so that no header leads elsewhere."""
-        return str(self.request.scope.get("root_path", "")).rstrip("/") + path
+        """A path of the inbox as browsers see it, with what stands before it; never absolute, so that no header leads elsewhere."""
+        mounted, public = str(self.request.scope.get("root_path", "")).rstrip("/"), self.inbox.prefix
+        # Where a proxy takes a prefix away, nothing but `public_url` knows it. What the inbox is mounted under comes behind that.
+        return (public if public.endswith(mounted) else mounted) + path
 
     def told(self, problem: Problem, **more: JsonValue) -> JsonDict:
         """A problem as the API tells it: problem details (RFC 9457)."""
@@ -150,12 +176,15 @@ class Visit:
         """Whether this person has a scope."""
         return self.maybe is not None and scope in self.maybe.scopes
 
-    def json(self, model: type[M]) -> M:
-        """The body as this model: strict JSON, without keys that are there twice. Raises `Problem`."""
+    def json(self, model: type[M], *, read: Callable[[object], JsonValue] = parse) -> M:
+        """The body as this model: strict JSON, without keys that are there twice. Raises `Problem`.
+
+        `read` may be `parse_exactly`, which refuses a number that would be rounded.
+        """
         if self.content_type != _JSON:
             raise Problem("wrong-type")
         try:
-            value = parse(self.body.decode("utf-8"))
+            value = read(self.body.decode("utf-8"))
         except (UnicodeDecodeError, JsonError) as error:
             raise Problem("bad-request", f"The body is no JSON: {_why(error)}.") from None
         return validated(model, value, "body")

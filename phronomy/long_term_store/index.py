@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from phronomy.errors import ConfigurationError, LongTermStoreError
-from phronomy.foundation.checks import is_number
+from phronomy.foundation.checks import check_no_tool, is_number
 from phronomy.records.long_term_entries import Entry
 
 
@@ -64,6 +64,7 @@ class EmbeddingIndex:
     def __init__(self, embed: Callable[[Sequence[str]], Sequence[Sequence[float]]], *, threshold: float = 0.0) -> None:
         if not callable(embed):
             raise ConfigurationError(f"embed is a function of a list of texts, not {type(embed).__name__}")
+        check_no_tool(embed)
         if not is_number(threshold) or not -1 <= threshold <= 1:
             raise ConfigurationError("threshold is a number from -1 to 1")
         self._embed, self._threshold = embed, threshold

@@ -23,6 +23,14 @@ def text_of(result: mcp_types.CallToolResult) -> str:
     return "\n".join([*map(_told, result.content), *_structure(result)])
 
 
+def failure_of(result: mcp_types.CallToolResult) -> str:
+    """A failed result as text. One without words would read as an empty success, so it says that it failed."""
+    told = text_of(result)
+    if any(isinstance(block, mcp_types.TextContent) and block.text.strip() for block in result.content):
+        return told
+    return "\n".join(["The tool failed, and its server does not say why.", *filter(None, [told.strip()])])
+
+
 def value_of(result: mcp_types.CallToolResult) -> str | list[str | Image]:
     """A result as a tool gives one: as `text_of`, with the images that models take, as many as a result may have."""
     value: list[str | Image] = []

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final, Self, TextIO, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import ain_thread
-from phronomy.errors import ConfigurationError, MCPError
+from phronomy.errors import ConfigurationError, MCPError, ToolDefinitionError
 from phronomy.foundation import checks
-from phronomy.foundation.json_text import JsonDict, canonical, clean, plain_object
+from phronomy.foundation.json_text import JsonDict, JsonError, canonical, clean, parse, plain_object
 from phronomy.foundation.quoting import quoted_name, without
 from phronomy.foundation.spelling import Given
 from phronomy.records.calls import CallResult
@@ -41,6 +43,7 @@ In a mapping, `"*"` stands for all tools that it does not name.
 T = TypeVar("T")
 
 _REST: Final = "*"
+_log = logging.getLogger("phronomy")
 _ATTEMPTS: Final = 2
 
 
@@ -61,13 +64,15 @@ class MCPServer(Given):
     - `prefix`: a text that is put before each name.
     - `idempotent`: the tools that may be called again if nobody knows whether they took effect. For all others, a human
       is asked.
+    - `return_direct`: the tools whose result is the answer of the run, without another model call.
     - `redact`: a mapping from tools to parameters whose values stay out of logs and errors. `risk`: a text for all
       tools, or a mapping from tools to texts.
     - `scopes`: the scopes that a run needs for the tools, or a mapping from tools to scopes. In a mapping, the key
       `"*"` is for all other tools; without it, those are left out.
     - `timeout`: the seconds that a call may take. `connect_timeout`: the seconds for reaching the server and listing
-      its tools. An HTTP server counts as lost if it sends nothing for five minutes, or for `timeout` seconds if that is
-      longer.
+      its tools. A server counts as lost if it sends nothing for five minutes during a call, or for `timeout` seconds if
+      that is longer.
+    - `max_message_size`: the bytes that one message of the server may have (32 MB). At a longer one the call is lost.
     - `images`: whether the model sees images in results. If False, it reads their types and sizes.
     - `errlog`: a file with a descriptor, for the standard error of the started server. By default it is thrown away.
     - `elicitation`: whether the server may ask a human in the middle of a call. The run is then suspended with a
@@ -97,12 +102,14 @@ class MCPServer(Given):
         exclude: Iterable[str] = (),
         prefix: str = "",
         idempotent: Iterable[str] = (),
+        return_direct: Iterable[str] = (),
         redact: Mapping[str, Iterable[str]] | None = None,
         risk: str | Mapping[str, str] | None = None,
         scopes: Iterable[str] | Mapping[str, Iterable[str]] = (),
         elicitation: bool = False,
         timeout: float | None = None,
         connect_timeout: float = 30.0,
+        max_message_size: int = 32_000_000,
         errlog: TextIO | None = None,
         images: bool = True,
     ) -> None:
@@ -110,13 +117,15 @@ class MCPServer(Given):
             raise ConfigurationError(f"an MCP server is named by a text that is not empty, not {quoted_name(name)}")
         self.name = name
         _check_place(name, command, env, cwd, url, headers)
-        for option, value in {"timeout": timeout, "connect_timeout": connect_timeout}.items():
-            if not checks.is_timeout(value) or (value is None and option == "connect_timeout"):
-                raise ConfigurationError(f"MCP server {name!r}: {option} is a number of seconds above 0")
-        if not isinstance(prefix, str):
-            raise ConfigurationError(f"MCP server {name!r}: prefix is a text, not {type(prefix).__name__}")
-        if not isinstance(images, bool):
-            raise ConfigurationError(f"MCP server {name!r}: images is True or False, not {type(images).__name__}")
+        _check_limits(name, timeout, connect_timeout, max_message_size)
+        for option, value, kind in (
+            ("prefix", prefix, str),
+            ("images", images, bool),
+            ("elicitation", elicitation, bool),
+        ):
+            if not isinstance(value, kind):
+                needed = "a text" if kind is str else "exactly True or exactly False"
+                raise ConfigurationError(f"MCP server {name!r}: {option} is {needed}, not {type(value).__name__}")
         _check_gates(name, requires_approval)
         self._requires_approval: Mapping[str, Requirement] = (
             requires_approval if isinstance(requires_approval, Mapping) else {_REST: requires_approval}
@@ -127,12 +136,11 @@ class MCPServer(Given):
         self._tools = None if tools is None else _names(name, "tools", tools)
         self._exclude = _names(name, "exclude", exclude)
         self._idempotent = _names(name, "idempotent", idempotent)
+        self._return_direct = _names(name, "return_direct", return_direct)
         if redact is not None and not isinstance(redact, Mapping):
             raise ConfigurationError(f"MCP server {name!r}: redact maps names of tools to names of parameters")
         self._redact = {each: _names(name, "redact", parameters) for each, parameters in (redact or {}).items()}
         self._timeout, self._connect_timeout = timeout, connect_timeout
-        if elicitation is not True and elicitation is not False:
-            raise ConfigurationError(f"MCP server {name!r}: elicitation is exactly True or exactly False")
         try:
             from phronomy.mcp import session  # noqa: PLC0415  # a process without MCP servers needs no package for them
             from phronomy.mcp.elicitation import Asking  # noqa: PLC0415
@@ -150,6 +158,7 @@ class MCPServer(Given):
             headers=dict(headers or {}),
             errlog=errlog,
             silence=max(300.0, (timeout or 0) + 10),
+            longest=max_message_size,
             images=images,
             asks=elicitation,
         )
@@ -238,7 +247,8 @@ class MCPServer(Given):
 
         Raises `MCPError` if the server cannot be reached, `ConfigurationError` for names that the server does not have
         or that two tools would share, and `ToolDefinitionError` for a tool whose schema cannot be used: name it in
-        `exclude`.
+        `exclude`. A tool that is not as the protocol has it is left out, and logged as an error; one that `tools` names
+        is a `ToolDefinitionError`.
         """
         listed = self._listed()
         self._refuse_unknown(listed)
@@ -248,6 +258,9 @@ class MCPServer(Given):
                 continue
             if self._scopes_of(each.name) is None:  # nobody has said who may have it
                 continue
+            if each.fault is not None:
+                self._leave_out(each)
+                continue
             made = MCPTool(self, each)
             if made.name in found:
                 both = f"{found[made.name].remote_name!r} and {each.name!r}"
@@ -256,6 +269,23 @@ class MCPServer(Given):
                 )
             found[made.name] = made
         return list(found.values())
+
+    def _leave_out(self, listed: Listed) -> None:
+        """Leave out a tool that cannot be used, unless somebody has asked for it. Raises `MCPError`, `ToolDefinitionError`."""
+        name = quoted_name(listed.name)
+        if listed.twice:  # nobody knows which of them a call would be of
+            raise MCPError(
+                f"the MCP server {self.name!r} lists two tools named {name}: name it in exclude to do without",
+                server=self.name,
+            )
+        if self._tools is not None:
+            raise ToolDefinitionError(f"tool {name} of MCP server {self.name!r} cannot be used: {listed.fault}")
+        _log.error(
+            "tool %s of MCP server %r cannot be used, and is left out: %s. Name it in exclude to do without this message",
+            name,
+            self.name,
+            listed.fault,
+        )
 
     async def atools(self) -> list[MCPTool]:
         """The async twin of `tools`."""
@@ -282,6 +312,7 @@ class MCPServer(Given):
             "tools": self._tools or (),
             "exclude": self._exclude,
             "idempotent": self._idempotent,
+            "return_direct": self._return_direct,
             "redact": self._redact.keys(),
             "risk": self._risk.keys() - {_REST},
             "scopes": self._scopes.keys() - {_REST},
@@ -342,6 +373,7 @@ class MCPTool(Tool):
         self.risk: str | None = _of(server._risk, listed.name, None)
         self.scopes: frozenset[str] = server._scopes_of(listed.name) or frozenset()
         self.idempotent: bool = listed.name in server._idempotent
+        self.return_direct: bool = listed.name in server._return_direct
         self.retries = 2 if self.idempotent else 0
         self.timeout: float | None = server._timeout
         self.redact: frozenset[str] = server._redact.get(listed.name, frozenset())
@@ -376,6 +408,13 @@ class MCPTool(Tool):
         """Turn the result into the form that the model reads."""
         return value if isinstance(value, CallResult) else super().render(value)
 
+    def with_answer(self, result: CallResult, value: object, *, exact: bool) -> CallResult:
+        """The result with the whole value in it, as the answer of the run. The server gives JSON as text."""
+        if exact and isinstance(value, str):
+            with suppress(JsonError):
+                value = parse(value)
+        return super().with_answer(result, value, exact=exact)
+
     def failure(self, text: str, values: Mapping[str, object]) -> CallResult:
         """A failed result with this text, without the values of redacted parameters."""
         return CallResult(kind="failed", content=self._cut(clean(without(text, self._secrets(values)))))
@@ -399,6 +438,14 @@ def _names(server: str, option: str, names: object) -> frozenset[str]:
     if (found := checks.texts_in(names)) is None:
         raise ConfigurationError(f"MCP server {server!r}: {option} is a list of names")
     return frozenset(found)
+
+
+def _check_limits(server: str, timeout: object, connect_timeout: object, max_message_size: object) -> None:
+    for option, value in {"timeout": timeout, "connect_timeout": connect_timeout}.items():
+        if not checks.is_timeout(value) or (value is None and option == "connect_timeout"):
+            raise ConfigurationError(f"MCP server {server!r}: {option} is a number of seconds above 0")
+    if not checks.is_count(max_message_size) or max_message_size == 0:
+        raise ConfigurationError(f"MCP server {server!r}: max_message_size is a number of bytes above 0")
 
 
 def _check_gates(server: str, asked: object) -> None:

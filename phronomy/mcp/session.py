@@ -22,7 +22,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 import anyio
 import httpx2
 import mcp_types
-from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, ClientSession, MCPError
 from mcp.client import ClientRequestContext, Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -31,9 +31,11 @@ from phronomy.errors import MCPError as Unreachable
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, canonical
 from phronomy.foundation.quoting import without
-from phronomy.mcp.content import text_of, value_of
+from phronomy.mcp.content import failure_of, text_of, value_of
 from phronomy.mcp.elicitation import MOST, Asking, Unaskable
-from phronomy.mcp.transport import UNDER, Http, Under, watched
+from phronomy.mcp.mending import CALL, LIST, MOST_ENTRIES, Malformed, readable, usable
+from phronomy.mcp.stdio import started
+from phronomy.mcp.transport import UNDER, Http, Under, Watcher, watched
 from phronomy.records.record import digest_of
 from phronomy.stops.interrupts import Interrupt
 from phronomy.tools.images import Image
@@ -46,8 +48,7 @@ _TICK: Final = 0.05
 """Seconds between two looks at whether anybody still waits for an answer."""
 
 _PAGES: Final = 1000
-_TOOLS: Final = 10_000
-"""Pages that a server may list its tools on, and tools that it may have."""
+"""Pages that a server may list its tools on."""
 
 _SECRET: Final = 8
 """Characters that a value has at least, to be taken for a secret."""
@@ -55,6 +56,7 @@ _SECRET: Final = 8
 _PROBE: Final = 10.0
 """Seconds within which a server that knows the session says so."""
 
+TWICE: Final = "it is listed twice"
 MAY_HAVE: Final = "It may have taken effect."
 FORGOTTEN: Final = "The server has forgotten the session. Nothing was run."
 
@@ -71,6 +73,7 @@ class Where:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     errlog: TextIO | None = field(default=None, repr=False)
     silence: float = 300.0
+    longest: int = 32_000_000
     images: bool = True
     asks: bool = False
 
@@ -102,6 +105,13 @@ class Listed:
     schema: JsonDict
     annotations: JsonDict
     output: ResultSchema | None = field(default=None, repr=False)
+    fault: str | None = None
+    """The reason why it cannot be used; None if it can be used. Beside a reason, the other fields are empty."""
+
+    @property
+    def twice(self) -> bool:
+        """True if two tools have this name."""
+        return self.fault == TWICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +133,8 @@ def changed(tool: Listed, now: Listed | None) -> str | None:
         return "no longer has this tool"
     if now is tool:  # nothing was listed since
         return None
+    if now.fault is not None:
+        return "has made this tool one that cannot be used"
     if canonical(now.schema) != canonical(tool.schema):
         return "has changed the parameters of this tool"
     return None if now.description == tool.description else "has changed what it says of this tool"
@@ -161,6 +173,9 @@ class Connection:
         self._ready: Future[None] = Future()
         self._over = asyncio.Event()
         self._lost = False
+        self._ended_for: str | None = None
+        self._heard_at = 0.0
+        self._malformed: list[Malformed] = []
         self._working = 0
         self.forgotten: bool = False
         self._stale = False
@@ -185,7 +200,7 @@ class Connection:
             made._abort()
             why = f"did not answer within {timeout:g} s{_quiet(where)}"
         except CancelledError:
-            why = f"closed the connection{_quiet(where)}"
+            why = made._ended_for or f"closed the connection{_quiet(where)}"
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 made._abort()
@@ -218,7 +233,7 @@ class Connection:
         under = Under()
         answer = self._wait(lambda: self._relist(under), under, lambda: False, timeout)
         if answer is not None:
-            lost = "has forgotten the session" if self.forgotten else "closed the connection"
+            lost = "has forgotten the session" if self.forgotten else self._ended_for or "closed the connection"
             why = answer.text if answer.kind == "failed" else lost
             raise Unreachable(f"the MCP server {self._where.name!r} {why}", server=self._where.name)
         return self.listed
@@ -256,11 +271,16 @@ class Connection:
             done = threading.Event()
             future.add_done_callback(lambda _: done.set())
             left = timeout
+            since = self._loop.time()
             while not done.wait(_TICK):
                 if cancelled():
                     self._leave(under)
                     return Answer("lost", f"The call was cancelled while the server worked on it. {MAY_HAVE}")
                 if not self._thread.is_alive():
+                    return self._ended(under)
+                if self._is_silent(since):
+                    self._leave(under)
+                    self._end(f"has sent nothing for {self._where.silence:g} s")
                     return self._ended(under)
                 left = None if left is None else left - _TICK
                 if left is not None and left <= 0:
@@ -282,10 +302,31 @@ class Connection:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(lambda: under.task and under.task.cancel())
 
+    def _is_silent(self, since: float) -> bool:
+        """Say whether a started server has written nothing for `silence` seconds since then. Over HTTP, the client looks at that."""
+        assert self._loop is not None
+        return bool(self._where.command) and self._loop.time() - max(since, self._heard_at) > self._where.silence
+
+    def _end(self, why: str) -> None:
+        """End the session because of what the server did. Its callers are told."""
+        self._lost, self._ended_for = True, why
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._over.set)
+
+    def _lost_answer(self) -> Answer:
+        """The end of a request whose answer will not come."""
+        why = (
+            "The connection was lost before the server answered"
+            if self._ended_for is None
+            else f"The server {self._ended_for}"
+        )
+        return Answer("lost", f"{why}. {MAY_HAVE}")
+
     def _ended(self, under: Under) -> Answer:
         self._lost = True
         if under.sent and not under.refused:
-            return Answer("lost", f"The connection was lost before the server answered. {MAY_HAVE}")
+            return self._lost_answer()
         return Answer("unsent", "The connection is lost. Nothing was run.")
 
     def _abort(self) -> None:
@@ -298,6 +339,8 @@ class Connection:
         """Why there is no session, without what may be secret: no address, no argument, no header."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
+        if self._ended_for is not None:
+            return self._ended_for
         if self._opening.status >= 400:
             return f"answered with HTTP {self._opening.status}"
         if isinstance(error, Unreachable):
@@ -343,7 +386,10 @@ class Connection:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         UNDER.set(self._opening)
         async with AsyncExitStack() as stack:
-            transport = watched(await self._transport(stack, errlog), self._ended_by_itself, self._said)
+            watcher = Watcher(
+                over=self._ended_by_itself, said=self._said, come=self._come, methods=frozenset({LIST, CALL})
+            )
+            transport = watched(await self._transport(stack, errlog), watcher)
             asks = self._asked if self._where.asks else None
             client = _Client(transport, cache=None, message_handler=self._hear, elicitation_callback=asks)
             self._client = await stack.enter_async_context(client)
@@ -356,12 +402,32 @@ class Connection:
     async def _transport(self, stack: AsyncExitStack, errlog: TextIO) -> Transport:
         where = self._where
         if where.command:
-            program, *args = where.command
-            started = StdioServerParameters(command=program, args=args, env=dict(where.env), cwd=where.cwd)
-            return stdio_client(started, errlog=errlog)
+            return started(
+                where.command,
+                env=dict(where.env),
+                cwd=where.cwd,
+                errlog=errlog,
+                longest=where.longest,
+                heard=self._note_heard,
+                failed=lambda _: self._end(f"sent a line of more than {where.longest:,} bytes"),
+            )
         timeout = httpx2.Timeout(30.0, read=where.silence)
-        http = await stack.enter_async_context(Http(headers=dict(where.headers), timeout=timeout))
-        return streamable_http_client(where.url, http_client=http)
+        headers = dict(where.headers)
+        http = await stack.enter_async_context(Http(longest=where.longest, headers=headers, timeout=timeout))
+        return streamable_http_client(where.url, http_client=http, max_sse_event_size=where.longest)
+
+    def _note_heard(self) -> None:
+        assert self._loop is not None
+        self._heard_at = self._loop.time()
+
+    def _come(self, method: str, result: JsonDict) -> JsonDict:
+        """The result of a request, as far as it can be read."""
+        version = self._client.protocol_version if self._client is not None else ""
+        if method == CALL:
+            return readable(version, result)
+        result, malformed = usable(version, result)
+        self._malformed += malformed
+        return result
 
     def _ended_by_itself(self) -> None:
         self._lost = True
@@ -375,13 +441,15 @@ class Connection:
     async def _list(self) -> None:
         assert self._client is not None
         self._stale = False
+        self._malformed = []
         found: dict[str, Listed] = {}
         cursor: str | None = None
         for _ in range(_PAGES):
             page = await self._client.list_tools(cursor=cursor)
             for each in page.tools:
                 if each.name in found:
-                    raise Unreachable(f"lists two tools named {each.name[:80]!r}", server=self._where.name)
+                    found[each.name] = _unusable(each.name, TWICE)
+                    continue
                 hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else {}
                 about = each.description or each.title or ""
                 found[each.name] = Listed(
@@ -392,9 +460,11 @@ class Connection:
                     output=None if each.output_schema is None else ResultSchema(each.output_schema),
                 )
             cursor = page.next_cursor
-            if len(found) > _TOOLS:
+            if len(found) + len(self._malformed) > MOST_ENTRIES:
                 break
             if cursor is None:
+                for malformed in self._malformed:
+                    found[malformed.name] = _unusable(malformed.name, malformed.why)
                 self.listed = found
                 return
         raise Unreachable("lists tools without an end", server=self._where.name)
@@ -461,7 +531,7 @@ class Connection:
             told = "The tool ran, but its result is not what its server says that it is"
             return Answer("failed", f"{told} ({type(error).__name__}). Its effect may have happened.")
         if result.is_error:
-            return Answer("failed", self._where.scrubbed(text_of(result)))
+            return Answer("failed", self._where.scrubbed(failure_of(result)))
         return Answer("completed", value=value_of(result) if self._where.images else text_of(result))
 
     async def _result(self, send: _Send, asking: Asking | None) -> mcp_types.CallToolResult:
@@ -544,7 +614,7 @@ class Connection:
         if not under.sent or (under.refused and not under.reached):
             return self._ended(under)
         if error.code == mcp_types.CONNECTION_CLOSED:
-            return Answer("lost", f"The connection was lost before the server answered. {MAY_HAVE}")
+            return self._lost_answer()
         unread = error.code in (mcp_types.REQUEST_TIMEOUT, mcp_types.PARSE_ERROR)
         if unread or under.status == 202 or under.status >= 500:
             http = f" (HTTP {under.status})" if under.status else ""
@@ -552,6 +622,10 @@ class Connection:
         if under.status >= 400 and error.code == mcp_types.INTERNAL_ERROR:
             return Answer("failed", f"The server refused the request with HTTP {under.status}.")
         return Answer("failed", self._where.scrubbed(f"The server answered with error {error.code}: {error.message}"))
+
+
+def _unusable(name: str, why: str) -> Listed:
+    return Listed(name=name, description="", schema={}, annotations={}, fault=why)
 
 
 class _Client(Client):

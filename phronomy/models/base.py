@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from phronomy.concurrency.leaving import Patience
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import object_of, text_of
 from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, Usage
 
@@ -24,6 +25,12 @@ class ModelRequest:
     tools: tuple[dict[str, Any], ...] = ()
     settings: ModelSettings = field(default_factory=ModelSettings)
     patience: Patience = field(default_factory=Patience, compare=False, repr=False)
+
+
+def tool_names(request: ModelRequest) -> list[str]:
+    """The names of the tools that the model is offered."""
+    functions = (object_of(tool.get("function")) for tool in request.tools)
+    return [text_of(function.get("name")) for function in functions]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,8 @@ The protocol: https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
-from typing import Self
+import re
+from typing import Final, Self
 
 from phronomy.foundation.json_text import JsonDict
 from phronomy.models.formats.chat_completion_chunks import Assembler
@@ -14,6 +15,11 @@ from phronomy.models.formats.chat_completions import read_completion, request_co
 from phronomy.models.http.direct import DirectModel, WireFormat
 from phronomy.models.providers import provider_of
 from phronomy.models.settings import ModelSettings
+
+_NEWER: Final = re.compile(r"(?:o\d|gpt-(?:[5-9]|[12]\d))(?:[.-].*)?")
+"""Models that refuse `max_tokens`: https://platform.openai.com/docs/api-reference/chat/create#chat-create-max_tokens
+
+Azure calls GPT-3.5, which takes it, gpt-35."""
 
 
 class ChatCompletionsModel(DirectModel):
@@ -68,6 +74,14 @@ class ChatCompletionsModel(DirectModel):
         )
         made._name, made._provider = name, provider
         return made
+
+    def _options(self, settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
+        options = super()._options(settings, tools)
+        if "max_completion_tokens" in options:  # in `extra`; OpenAI refuses both
+            options.pop("max_tokens", None)
+        elif "max_tokens" in options and _NEWER.fullmatch(self._asked_for.rpartition("/")[2]):
+            options["max_completion_tokens"] = options.pop("max_tokens")
+        return options
 
     def _streamed(self, body: JsonDict) -> JsonDict:
         asked: JsonDict | None = {"include_usage": True} if self._provider.counts_streams else None

@@ -25,7 +25,7 @@ from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError, ModelConnectionError, ModelError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
-from phronomy.models.base import Delta, ModelReply, ModelRequest
+from phronomy.models.base import Delta, ModelReply, ModelRequest, tool_names
 from phronomy.models.formats.answer import (
     Answered,
     aread_whole,
@@ -38,6 +38,7 @@ from phronomy.models.formats.answer import (
 )
 from phronomy.models.formats.chat_completion_chunks import Assembler
 from phronomy.models.formats.chat_completions import read_completion, request_options
+from phronomy.models.formats.native_ends import ended, native_end
 from phronomy.models.formats.part_order import ANTHROPIC, GEMINI, Parts, wire_messages
 from phronomy.models.http.openai_client import lean_client
 from phronomy.models.http.sse import adata_lines, apieces, data_lines, pieces
@@ -155,7 +156,7 @@ class LiteLLMModel(RetriedModel):
             return answer.reply(response)
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
+        stream = _Stream(_load().completion(**self._streamed(request, awaited=False)), tool_names(request))
         with closing(stream):
             if stream.is_whole():
                 yield stream.read(read_whole(still(stream.response.iter_bytes(), request.patience)))
@@ -169,7 +170,7 @@ class LiteLLMModel(RetriedModel):
             yield stream.reply()
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)))
+        stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)), tool_names(request))
         async with contextlib.aclosing(stream):
             if stream.is_whole():
                 yield stream.read(await aread_whole(stream.response.aiter_bytes()))
@@ -227,7 +228,7 @@ class LiteLLMModel(RetriedModel):
         return self._protocol == ANTHROPIC or (self._protocol == GEMINI and _GEMINI_SEES.search(self._name) is not None)
 
     def _keys(self) -> Iterator[str]:
-        yield self._api_key or ""
+        yield from super()._keys()
         # Without a key of its own litellm reads one of these.
         yield from (value for name, value in os.environ.items() if name.endswith(_SECRET))
 
@@ -279,11 +280,14 @@ class _Answer:
 
     def __init__(self) -> None:
         self._raw: str | None = None
+        self._sent = False
 
     def note(self, details: Mapping[str, object]) -> None:
         """Keep the first text that litellm tells of: the next is its complaint, and what comes before may be a coroutine."""
         said = details.get("original_response")
-        if details.get("log_event_type") == "post_api_call" and self._raw is None and isinstance(said, str):
+        kind = details.get("log_event_type")
+        self._sent = self._sent or kind == "pre_api_call" or (kind == "post_api_call" and isinstance(said, str))
+        if kind == "post_api_call" and self._raw is None and isinstance(said, str):
             self._raw = said
 
     def misread(self, error: Exception) -> ModelReply:
@@ -303,13 +307,19 @@ class _Answer:
             return read_completion(body)
         unread = json.JSONDecodeError | UnicodeDecodeError | RecursionError
         if _UNREADABLE in str(error) or any(isinstance(one, unread) for one in chain(error)):
+            if not self._sent:
+                cause = next((one for one in chain(error) if isinstance(one, unread)), None)
+                raise ModelError("the request could not be made, so nothing was sent") from cause
             raise ModelError("the answer cannot be read", status_code=200) from None
         raise error
 
     def reply(self, response: Any) -> ModelReply:
         body, parts = self._body(), Parts()
         parts.read(body)
-        reply = parts.keep(_reply(response, _raw_message(body)))
+        choice = _raw_choice(body)
+        if choice.get("error"):  # litellm leaves it out
+            raise Answered(None, {"error": choice["error"]})
+        reply = parts.keep(ended(_reply(response, _raw_message(body)), native_end(response, choice, body)))
         hidden = getattr(response, "_hidden_params", None)
         return _with_cost(reply, hidden.get("response_cost") if isinstance(hidden, dict) else None)
 
@@ -323,9 +333,9 @@ class _Answer:
 class _Stream:
     """One streamed answer: the bytes of a provider that speaks chat completions, or the chunks that litellm makes."""
 
-    def __init__(self, wrapper: Any) -> None:
+    def __init__(self, wrapper: Any, tools: Iterable[str]) -> None:
         self.chunks = wrapper
-        self.assembler = Assembler()
+        self.assembler = Assembler(tools)
         self._inner = getattr(wrapper, "completion_stream", None)
         self.response: Any = getattr(self._inner, "response", None)
         self._taken: list[Any] = []
@@ -399,7 +409,7 @@ class _Stream:
             raise ModelConnectionError("the stream was cut off before its end")
         made = _load().stream_chunk_builder(self._taken)
         self.assembler.usage = made.usage.model_dump(exclude_none=True, warnings=False)
-        reply = _reply(made, None)
+        reply = ended(_reply(made, None), self.assembler.finish_reason)
         return self.priced(reply if self._parts is None else self._parts.keep(reply))
 
     def priced(self, reply: ModelReply) -> ModelReply:
@@ -479,9 +489,13 @@ def _with_cost(reply: ModelReply, cost: object) -> ModelReply:
 
 def _raw_message(body: JsonValue) -> JsonDict | None:
     """The message in the provider's own answer, if the provider speaks chat completions."""
-    choice = next(iter(list_of(object_of(body).get("choices"))), None)
-    message = object_of(choice).get("message")
+    message = _raw_choice(body).get("message")
     return message if isinstance(message, dict) else None
+
+
+def _raw_choice(body: JsonValue) -> JsonDict:
+    """The first choice in the provider's own answer; empty if there is none."""
+    return object_of(next(iter(list_of(object_of(body).get("choices"))), None))
 
 
 def _as_sent(message: JsonDict, raw: JsonDict | None) -> JsonDict:

@@ -14,6 +14,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import closing, suppress
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -45,6 +47,9 @@ T = TypeVar("T")
 
 MAX_WAIT = 60.0
 """Seconds. The longest pause before a retry. A provider that asks for more gets none: the run can go on later."""
+
+_SECRET = 8
+"""Characters that a key has at least."""
 
 _RETRIED = (408, 409, 429)  # and 5xx; anything else fails the same way again
 
@@ -95,6 +100,8 @@ class Failure:
     error: ModelError
     may_pass: bool = False
     retry_after: float | None = None
+    words: str = ""
+    """The words of the provider. They may quote the request, so only a developer who asks for them sees them."""
 
 
 def of_answer(answer: Answered) -> Failure:
@@ -103,7 +110,8 @@ def of_answer(answer: Answered) -> Failure:
     codes = [said.get("code"), said.get("type"), object_of(said.get("innererror")).get("code")]
     status = answer.status or next((found for code in codes if (found := _status_named(code)) is not None), None)
     words = " ".join(str(word) for word in (*codes, said.get("message")) if word is not None)
-    return of_status(status, words, content_type=answer.content_type, retry_after=answer.retry_after)
+    failure = of_status(status, words, content_type=answer.content_type, retry_after=answer.retry_after)
+    return replace(failure, words=words)
 
 
 def of_status(
@@ -190,6 +198,11 @@ def _status_named(code: object) -> int | None:
     if isinstance(code, str):
         return int(code) if code.isascii() and code.isdigit() and 400 <= int(code[:9]) < 600 else _STATUS_OF.get(code)
     return None
+
+
+def _tells() -> bool:
+    """Say whether errors repeat the words of the provider, for development."""
+    return os.environ.get("PHRONOMY_PROVIDER_ERRORS") == "1"
 
 
 class RetriedModel(ABC):
@@ -386,24 +399,31 @@ class RetriedModel(ABC):
         """The error to raise. It names the model and what happened, and no more: other words may quote the request."""
         if isinstance(error, ConfigurationError):
             return error
-        found = self._failure(error).error
-        text = f"{self._name}: {found}"
-        if isinstance(found, RateLimitError):
-            return RateLimitError(text, status_code=found.status_code, retry_after=found.retry_after)
-        return type(found)(text, status_code=found.status_code)
+        found = self._failure(error)
+        raised = copy(found.error)  # with all that it says beside its text
+        said = f"; the provider says: {self._without_keys(found.words)}" if found.words and _tells() else ""
+        raised.args = (f"{self._name}: {found.error}{said}",)
+        return raised
+
+    def _without_keys(self, words: str) -> str:
+        for key in filter(None, self._keys()):
+            words = words.replace(key, "***")
+        return "".join(each if each.isprintable() else " " for each in words)[:500]
 
     def _told(self, error: Exception) -> BaseException | None:
         """The cause to show: never the provider's answer, nor what quotes the key, which logs of causes would spread."""
         cause = error.__cause__ if isinstance(error, PhronomyError) else error
         if cause is None or isinstance(cause, Answered):
             return None
-        keys = [key for key in self._keys() if len(key) >= 8]  # shorter: a dummy
+        keys = [key for key in self._keys() if len(key) >= _SECRET]  # shorter: a dummy
         texts = [f"{behind} {behind!r}" for behind in chain(cause)]
         return None if any(key in text for key in keys for text in texts) else cause
 
     def _keys(self) -> Iterator[str]:
-        """The keys that the provider, or a library's error, may quote."""
+        """The keys that the provider, or a library's error, may quote: the API key, and those in headers of the settings."""
         yield self._api_key or ""
+        headers = object_of(self._settings.extra.get("extra_headers")).values()
+        yield from (word for value in headers for word in str(value).split() if len(word) >= _SECRET)
 
 
 class Background:

@@ -15,6 +15,9 @@ class ModelSettings(Record):
     `tool_choice` is `"auto"`, `"required"`, `"none"`, or the name of the one tool to call. `timeout` is the number of
     seconds for one attempt, from the connection to the end of the answer. `extra` has provider options under their own
     names, such as `reasoning_effort`. If an option is also in `extra`, the one outside of `extra` counts.
+
+    `accept_incomplete` is not sent to the provider: with True, a text that was cut off, for example at `max_tokens`, is
+    taken as the answer. `finish_reason` of its message says why it ended. Otherwise it is a `ReplyIncomplete`.
     """
 
     temperature: float | None = None
@@ -25,6 +28,7 @@ class ModelSettings(Record):
     stop: Annotated[tuple[Text, ...], Field(strict=False)] | None = None
     seed: int | None = None
     timeout: float | None = Field(default=None, gt=0)
+    accept_incomplete: bool | None = None
     extra: JsonObject = Field(default=EMPTY, repr=False)  # may hold headers, so it stays out of reprs
 
     def merged(self, other: "ModelSettings | None") -> "ModelSettings":

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
+from phronomy.errors import PhronomyError
 from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import whole_lineage
 from phronomy.stores.derived.request_history import RequestChange, RequestHistory
@@ -180,10 +181,13 @@ def _changed(branch: Branch, seq: int, changes: Sequence[RequestChange]) -> Iter
         )
 
 
-def announce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -> None:
-    """Tell what of a branch has not been told. Never raises but what interrupts."""
+def announce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -> PhronomyError | None:
+    """Announce the news of a branch. Returns the error if the branch cannot be read. Raises only what interrupts."""
     try:
-        box = _Outbox(store, branch_id, listeners)
+        try:
+            box = _Outbox(store, branch_id, listeners)
+        except PhronomyError as error:  # not logged: it would be at each look, and recovery tells it
+            return error
         try:
             for method, event in box.calls():
                 method(event)
@@ -192,12 +196,16 @@ def announce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -
                 box.close()
     except Exception as error:
         _log_failure(branch_id, error)
+    return None
 
 
-async def aannounce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -> None:
+async def aannounce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -> PhronomyError | None:
     """As `announce`."""
     try:
-        box = await in_store(store, _Outbox, store, branch_id, listeners)
+        try:
+            box = await in_store(store, _Outbox, store, branch_id, listeners)
+        except PhronomyError as error:
+            return error
         try:
             for method, event in box.calls():
                 if inspect.isawaitable(answer := method(event)):
@@ -207,6 +215,7 @@ async def aannounce(store: Store, branch_id: str, listeners: Sequence[Announceme
                 await in_store(store, box.close)
     except Exception as error:
         _log_failure(branch_id, error)
+    return None
 
 
 def _log_failure(branch_id: str, error: Exception) -> None:

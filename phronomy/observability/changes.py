@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from phronomy.records.calls import Guarded
+from phronomy.records.calls import Added, Guarded
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
 
@@ -20,6 +20,13 @@ def said(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
         return new[:last] + new[last + 1 :]
     late = before is not None and before.unguarded == "output" and len(now.messages) >= len(before.messages)
     return [now.messages[len(before.messages) - 1], *new] if late and before is not None else new
+
+
+def added_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Added, ...]:
+    """Gives the messages of people that came into the conversation since the checkpoint before."""
+    # They grow until the model has read them, and begin anew with its reply.
+    known = before.unread if before is not None else ()
+    return now.unread[len(known) :] if now.unread[: len(known)] == known else now.unread
 
 
 def guardrails_said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:

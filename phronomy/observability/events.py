@@ -17,6 +17,7 @@ from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted_id
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.observability.changes import (
+    added_messages,
     call_facts,
     guardrails_said,
     is_copy,
@@ -26,6 +27,7 @@ from phronomy.observability.changes import (
     waits,
 )
 from phronomy.observability.decisions import LeftDecisions
+from phronomy.observability.resumed import StoppedCalls
 from phronomy.observability.votes import LevelVotes, Votes
 from phronomy.records.approvers import Vote
 from phronomy.records.calls import (
@@ -42,6 +44,7 @@ from phronomy.records.calls import (
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
+from phronomy.records.principals import Recorded
 from phronomy.records.record import NULL, Json, JsonObject, Record, Text, Time
 from phronomy.stores.base import Store
 from phronomy.stores.derived.kept_texts import whole_lineage
@@ -167,15 +170,17 @@ class Decided(_Event):
 
 
 class ToolCallStarted(_Event):
-    """A tool starts next, for the `attempt`-th time.
+    """A tool starts next, for the `attempt`-th time; or its call goes on in the same attempt, where it stopped (`resumed`).
 
-    `inside` is the path of the nested run in the call, if there is one.
+    A call stops where its body asks or waits, or where its nested run does. To count calls or attempts, leave out what is
+    `resumed`. `inside` is the path of the nested run in the call, if there is one.
     """
 
     type: Literal["tool_call_started"] = "tool_call_started"
     call_id: Text
     tool_name: Text
     attempt: int
+    resumed: bool = False
     at: Time
     args: JsonObject | None = Field(default=None, repr=False)
     inside: str = ""
@@ -234,6 +239,19 @@ class GuardrailsAsked(_Event):
     call_id: Text | None = None
     code: Text | None = None
     message: Text | None = Field(default=None, repr=False)
+
+
+class MessageAdded(_Event):
+    """A message that somebody sent to the run is in the conversation, and the model reads it next.
+
+    `message_id` is the `id` of `agent.send`; None if the message came with a decision. `by` is who sent it, and `at` is when.
+    """
+
+    type: Literal["message_added"] = "message_added"
+    message: Message
+    message_id: Text | None = None
+    by: Recorded | None = None
+    at: Time
 
 
 class HandedOver(_Event):
@@ -334,6 +352,7 @@ Event: TypeAlias = (
     | ToolCallFailed
     | ToolCallSettled
     | GuardrailsAsked
+    | MessageAdded
     | HandedOver
     | CheckpointSaved
     | Suspended
@@ -376,6 +395,7 @@ class Reader:
         self._unsaid: dict[str, Usage] = {}  # what replies cost that guardrails have not let through
         self._votes = Votes(base)
         self._left = LeftDecisions()
+        self._stopped = StoppedCalls(base)
         if base is not None:
             for outcome in base.journal:
                 self._left.journaled(outcome)
@@ -394,11 +414,13 @@ class Reader:
         """Gives the events of a journal entry."""
         self._at(seq)
         before = self._before.get(path)
+        resumed = self._stopped.resumes(path, outcome, before)
         match outcome:
             case CallStarted():
                 call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
                 facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **call_facts(before, outcome.id)}
                 facts |= {"inside": path_inside(path, outcome.id), "args": call.__dict__["args"] if call else None}
+                facts["resumed"] = resumed
                 left = self._left.before(before, outcome.id) if path == "" else []
                 decided = [self._make(Decided, path, decision=each) for each in left]
                 return [*decided, self._make(ToolCallStarted, path, **facts)]
@@ -425,10 +447,11 @@ class Reader:
         before = self._before.get(now.path)
         if before is not None and before.run_id != now.run_id:
             before = None
-        if before is None:
+        if before is None:  # the run before in the thread had calls of the same ids
             self._told.pop(now.path, None)
+            self._unsaid.pop(now.path, None)
         found = [*voted, *self._begun(before, now), *self._decided(before, now), *self._said(before, now)]
-        found += [*self._handed_over(before, now), *self._asked(before, now)]
+        found += [*self._added(before, now), *self._handed_over(before, now), *self._asked(before, now)]
         found.append(self._make(CheckpointSaved, now.path, now, checkpoint_id=now.id, step=now.step, status=now.status))
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
@@ -438,6 +461,7 @@ class Reader:
         self._before[now.path] = now
         if not now.calls:
             self._told.pop(now.path, None)
+            self._stopped.closed(now.path)
         return found
 
     def piece(self, delta: Delta | Piece, at: str = "") -> Event:
@@ -503,7 +527,7 @@ class Reader:
             spent = self._unsaid.pop(now.path, spent)
         before_calls = {call.call_id: call for call in (before.calls if before is not None else ())}
         for message in said(before, now):
-            if message.role == "assistant":
+            if message.role == "assistant" and not message.returned:
                 unknown = tuple(call.id for call in message.tool_calls if is_unknown(call.name, before, now))
                 facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
                 yield self._make(ModelReplied, now.path, now, message=message, **facts)
@@ -530,6 +554,11 @@ class Reader:
             name = call.name if call is not None else name_of(now, call_id)
             facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
             yield self._make(ToolCallSettled, now.path, now, unknown=is_unknown(name, before, now), **facts)
+
+    def _added(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        for each in added_messages(before, now):
+            facts = {"message": each.message, "message_id": each.id, "by": each.by, "at": each.at}
+            yield self._make(MessageAdded, now.path, now, **facts)
 
     def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         for made in now.handoffs[len(before.handoffs) :] if before is not None else ():

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Failed,
         GuardrailsAsked,
         HandedOver,
+        MessageAdded,
         ModelReplied,
         ModelStarted,
         RunStarted,
@@ -76,6 +77,9 @@ class Hooks:
 
     def on_guardrail(self, event: GuardrailsAsked) -> None:
         """Guardrails have checked the input, the answer or a call."""
+
+    def on_message_added(self, event: MessageAdded) -> None:
+        """A message that somebody sent to the run is in the conversation."""
 
     def on_handoff(self, event: HandedOver) -> None:
         """The conversation went to another agent."""
@@ -134,6 +138,7 @@ _METHODS: Final = {
     "tool_call_failed": "on_tool_failed",
     "tool_call_settled": "on_tool_settled",
     "guardrail": "on_guardrail",
+    "message_added": "on_message_added",
     "handoff": "on_handoff",
     "approval_requested": "on_approval_requested",
     "voted": "on_voted",

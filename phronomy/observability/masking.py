@@ -96,6 +96,10 @@ class Masking:
             return text
         return text[: quoted.end()] + self.arguments(name, text[quoted.end() : end]) + text[end:]
 
+    def given(self, metadata: Mapping[str, object]) -> dict[str, Any]:
+        """The data that was given with a decision, as it may be seen: it may quote any argument, so its values are hidden."""
+        return dict.fromkeys(metadata, HIDDEN)
+
     def _secret(self, tool: Tool) -> set[str]:
         """The parameters that are hidden: whatever any tool of this name hides, since agents inside may have others."""
         return {name for each in (tool, *self._tools) if each.name == tool.name for name in each.redact}

@@ -35,6 +35,7 @@ from phronomy.observability.events import (
     Failed,
     GuardrailsAsked,
     HandedOver,
+    MessageAdded,
     ModelReplied,
     ModelStarted,
     RunStarted,
@@ -276,7 +277,7 @@ class Recorder:
                 self._runs.popitem(last=False)
         return run
 
-    def _heard(self, run: _Run, event: Event) -> None:
+    def _heard(self, run: _Run, event: Event) -> None:  # noqa: PLR0912  # a branch for each event, read as one
         match event:
             case ModelStarted():
                 self._asked(run, event)
@@ -286,6 +287,8 @@ class Recorder:
                 self._called(run, event)
             case GuardrailsAsked():
                 self._guarded(run, event)
+            case MessageAdded():
+                self._drive(run, event).span.add_event("phronomy.message_added")
             case HandedOver():
                 self._handed_over(run, event)
             case ApprovalRequested():
@@ -447,6 +450,8 @@ class Recorder:
         opened = self._open("execute_tool", event.tool_name, facts, event, self._inside(run, event))
         opened.span.set_attribute("gen_ai.tool.call.id", event.call_id)
         opened.span.set_attribute("phronomy.tool.attempt", event.attempt)
+        if event.resumed:
+            opened.span.set_attribute("phronomy.tool.resumed", True)
         self._speaks(run, event, opened)
         self._shown.put(opened.span, "gen_ai.tool.call.arguments", lambda: _arguments(event, run.masks()))
         run.calls[key] = run.inside[event.inside] = opened

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.checks import check_no_tool
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.observability.hooks import Hooks
 from phronomy.records.checkpoint import Checkpoint
@@ -59,6 +60,7 @@ class Telemetry(Hooks):
             raise ConfigurationError("traces is 'drive', one for each drive of a run, or 'run', one for all of them")
         if redact is not None and not callable(redact):
             raise ConfigurationError(f"redact is a function of a name and a value, not {type(redact).__name__}")
+        check_no_tool(redact)
         try:
             from phronomy.observability import otel  # noqa: PLC0415  # a process without telemetry needs no package for it
         except ImportError:

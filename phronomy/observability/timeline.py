@@ -2,7 +2,7 @@
 
 It is no second record of a run. `timeline` reads the chain whenever it is asked; `TimelineRecorder` tells the same entries, under
 the same ids, of runs that are driven here. A timeline says who, what and when, and nothing that was said: no input, no arguments,
-no results, no reasons.
+no results, no reasons. The metadata of a decision are told: they are an application's, for whoever reads its records.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from phronomy.observability.events import (
     Event,
     Failed,
     HandedOver,
+    MessageAdded,
     ModelReplied,
     Reader,
     RunStarted,
@@ -365,7 +366,15 @@ class _Line:
             found += self._release(None, at)
         self._held.append(event)
         match event:
-            case RunStarted() | ModelReplied() | Voted() | Decided() | HandedOver() | ApprovalRequested():
+            case (
+                RunStarted()
+                | ModelReplied()
+                | MessageAdded()
+                | Voted()
+                | Decided()
+                | HandedOver()
+                | ApprovalRequested()
+            ):
                 return found
             case ToolCallSettled() if not self._ran(event):
                 return found  # it may have settled without being run

@@ -20,6 +20,7 @@ from phronomy.observability.events import (
     Failed,
     GuardrailsAsked,
     HandedOver,
+    MessageAdded,
     ModelReplied,
     RunStarted,
     Suspended,
@@ -28,6 +29,7 @@ from phronomy.observability.events import (
     ToolCallStarted,
     Voted,
 )
+from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import Usage
 from phronomy.records.record import EMPTY, OpenObject, Record, Text, Time
@@ -40,6 +42,7 @@ EntryType = Literal[
     "tool_failed",
     "tool_settled",
     "guardrail",
+    "message_added",
     "handoff",
     "approval_requested",
     "voted",
@@ -58,21 +61,22 @@ EntryType = Literal[
 TYPES: Final[tuple[str, ...]] = get_args(EntryType)
 
 _CALL: Final = ("call_id", "tool")
-_DECIDED: Final = ("pending_id", "kind", "by", "channel", "edited")
+_DECIDED: Final = ("pending_id", "kind", "by", "channel", "edited", "metadata")
 _BREAKPOINT: Final = ("pending_id", "point", "label", "tool")
 _USED: Final = ("requests", "input_tokens", "output_tokens")
 
 FACTS: Final[Mapping[str, frozenset[str]]] = {
     "run_started": frozenset(),
     "branched": frozenset({"from", "label"}),
-    "model_replied": frozenset({"tools", "unknown", *_USED}),
-    "tool_started": frozenset({*_CALL, "attempt"}),
+    "model_replied": frozenset({"tools", "unknown", "finish_reason", *_USED}),
+    "tool_started": frozenset({*_CALL, "attempt", "resumed"}),
     "tool_failed": frozenset({*_CALL, "next"}),
     "tool_settled": frozenset({*_CALL, "unknown", "kind"}),
     "guardrail": frozenset({"stage", "said", "code", "call_id"}),
+    "message_added": frozenset({"id", "by"}),
     "handoff": frozenset({"from", "to", "call_id"}),
     "approval_requested": frozenset({"pending_id", *_CALL, "why", "risk", "digest", "external"}),
-    "voted": frozenset({"pending_id", "kind", "by", "behalf_of", "channel", "missing", "tool"}),
+    "voted": frozenset({"pending_id", "kind", "by", "behalf_of", "channel", "missing", "tool", "metadata"}),
     "decided": frozenset({*_DECIDED, "behalf_of", "tool"}),
     "breakpoint_hit": frozenset({*_BREAKPOINT, "call_id", "gate"}),
     "breakpoint_resumed": frozenset({*_BREAKPOINT, *_DECIDED, "skipped"}),
@@ -84,7 +88,7 @@ FACTS: Final[Mapping[str, frozenset[str]]] = {
     "failed": frozenset({"error"}),
 }
 """The facts that an entry of each type may have. None of them is anything that was said: no input, arguments, results or reasons,
-and no name of a tool but of one that there is."""
+and no name of a tool but of one that there is. `metadata` are the data that the application gave with a decision."""
 
 _ENDS: Final = {"skip": "resumed", "approve": "resumed", "respond": "resumed", "edit": "resumed", "expire": "expired"}
 """What a decision makes of a breakpoint; any other cancels it."""
@@ -218,7 +222,8 @@ class Narrator:
             case ModelReplied():
                 tools = [call.name for call in event.message.tool_calls if call.id not in event.unknown]
                 unknown = [*event.unknown] or None
-                yield "model_replied", {"tools": tools, "unknown": unknown, **_used(event.usage)}
+                facts = {"tools": tools, "unknown": unknown, "finish_reason": event.message.finish_reason}
+                yield "model_replied", {**facts, **_used(event.usage)}
             case ToolCallStarted() | ToolCallFailed() | ToolCallSettled():
                 yield from self._of_call(event)
             case ApprovalRequested() | Voted() | Decided():
@@ -234,6 +239,8 @@ class Narrator:
             case GuardrailsAsked():
                 said = {"stage": event.stage, "said": event.said}
                 yield "guardrail", {**said, "code": event.code, "call_id": event.call_id}
+            case MessageAdded():
+                yield "message_added", {"id": event.message_id, "by": event.by.id if event.by is not None else None}
             case HandedOver():
                 yield "handoff", {"from": event.source, "to": event.target, "call_id": event.call_id}
             case _:
@@ -256,7 +263,8 @@ class Narrator:
         named: dict[str, object] = {"call_id": event.call_id, "tool": event.tool_name}
         match event:
             case ToolCallStarted():
-                yield "tool_started", {**named, "attempt": event.attempt}
+                resumed: dict[str, object] = {"resumed": True} if event.resumed else {}
+                yield "tool_started", {**named, "attempt": event.attempt, **resumed}
             case ToolCallFailed():
                 yield "tool_failed", {**named, "next": event.next}
             case ToolCallSettled():
@@ -281,6 +289,7 @@ class Narrator:
         facts: dict[str, object] = {
             **{"pending_id": decision.pending_id, "kind": decision.kind, "by": by, "channel": decision.channel},
             "edited": decision.args is not None,
+            **_metadata(decision),
         }
         if decision.pending_id not in self._waits:
             behalf_of = decision.behalf_of.id if decision.behalf_of is not None else None
@@ -320,7 +329,11 @@ def _voted(event: Voted) -> tuple[EntryType, dict[str, object]]:
     who = {"by": by, "behalf_of": behalf_of, "channel": event.vote.channel}
     missing = {each.of or "tool": each.missing for each in event.levels}
     named = {"pending_id": pending_id, "kind": event.vote.kind, "tool": event.tool_name}
-    return "voted", {**named, **who, "missing": missing}
+    return "voted", {**named, **who, "missing": missing, **_metadata(event.vote)}
+
+
+def _metadata(given: Decision | Vote) -> dict[str, object]:
+    return {"metadata": given.metadata} if given.metadata else {}
 
 
 def _path_of(event: Event) -> str:
@@ -341,7 +354,7 @@ def _used(usage: Usage) -> dict[str, object]:
 def _time_of(event: Event) -> datetime | None:
     """When it was, where the event itself says so."""
     match event:
-        case ToolCallStarted():
+        case ToolCallStarted() | MessageAdded():
             return event.at
         case ApprovalRequested():
             return event.pending.requested_at

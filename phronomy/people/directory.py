@@ -11,7 +11,7 @@ from dataclasses import replace as changed
 from datetime import UTC, datetime
 from typing import Protocol, Self, TypeAlias
 
-from phronomy.errors import InvalidField, PersonExists, StoreError, UnknownPerson
+from phronomy.errors import InvalidField, PersonExists, StoreError, UnknownPerson, UnreadableRow
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.people import (
     ALIAS,
@@ -27,6 +27,8 @@ from phronomy.records.people import (
 )
 from phronomy.records.principals import Principal, as_principal
 from phronomy.stores.base import Store
+from phronomy.stores.derived.listing import Listing, read_each
+from phronomy.stores.derived.people import check_known
 from phronomy.stores.native import apart, in_store
 from phronomy.stores.rows import Behind, Document
 
@@ -76,6 +78,8 @@ class StoreDirectory:
     def add(self, person: Person, *, replace: bool = False) -> None:
         """Add a person. With `replace`, a person with this id is replaced, with all that is known of them.
 
+        That mends a row that cannot be read.
+
         Raises `PersonExists` if the id, or one of the aliases, belongs to somebody already, and `StoreError`. Then
         everything is as before.
         """
@@ -103,7 +107,8 @@ class StoreDirectory:
     def remove(self, id: str) -> bool:
         """Remove a person, with their aliases and deputies. Returns whether there was one.
 
-        They stand for nobody any more, either. What they have decided stays in the audit trail.
+        A person whose row cannot be read can be removed as well. They stand for nobody any more, either. What they have
+        decided stays in the audit trail.
         """
         found = self._store.get_document(PERSON, id)
         if found is None:
@@ -113,12 +118,26 @@ class StoreDirectory:
         self._forget_deputies(id)
         # Before the aliases: from then on nobody is known by the aliases, whatever happens before they are gone.
         self._store.delete_document(PERSON, id)
-        self._leave(frozenset(_read(found).aliases), id)
+        self._leave(self._had(found), id)
         return True
 
-    def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Person, ...]:
-        """The people, in the order of their ids: at most `limit`, after the id `after`."""
-        return tuple(map(_read, self._store.select_documents(PERSON, after=after, limit=limit)))
+    def list(self, *, after: str | None = None, limit: int | None = None) -> Listing[Person]:
+        """The people, in the order of their ids: at most `limit`, after the id `after`.
+
+        People whose rows cannot be read are left out; `unreadable` of the list names them.
+        """
+        people: list[Person] = []
+        unreadable: list[UnreadableRow] = []
+        # Read on past unreadable rows: the next page begins after the last person of this one.
+        while True:
+            most = None if limit is None else limit - len(people)
+            rows = self._store.select_documents(PERSON, after=after, limit=most)
+            found, failed = read_each(rows, _read)
+            people += found
+            unreadable += failed
+            if most is None or len(rows) < most or not failed:
+                return Listing(people, unreadable)
+            after = rows[-1].key
 
     def name_deputy(
         self,
@@ -140,7 +159,9 @@ class StoreDirectory:
         before.
         """
         now = datetime.fromtimestamp(self._store.clock(), UTC)
-        named = Deputy(principal=principal, deputy=deputy, until=until, reason=reason, at=now, by=as_principal(by))
+        who = as_principal(by)
+        check_known(self._store, who)
+        named = Deputy(principal=principal, deputy=deputy, until=until, reason=reason, at=now, by=who)
         if named.until is not None and named.until <= now:
             raise InvalidField("Deputy: until: this time is over already by the clock of the store: give a later one")
         for id in (named.principal, named.deputy):
@@ -149,15 +170,15 @@ class StoreDirectory:
         self._put_deputy(named)
         return named
 
-    def deputies(self, principal: str | None = None) -> tuple[Deputy, ...]:
+    def deputies(self, principal: str | None = None) -> Listing[Deputy]:
         """The deputies whose time is not over: of the person with this id, or of everybody. They are in the order of ids.
 
-        Raises `StoreError` if a row cannot be read.
+        Deputies whose rows cannot be read are left out; `unreadable` of the list names them.
         """
         ending = "/" + id_hash(principal) if principal is not None else ""
         rows = [row for row in self._store.select_documents(DEPUTY) if row.key.endswith(ending)]
-        found = [read_deputy(row.key, row.text) for row in rows]
-        return tuple(sorted(found, key=lambda each: (each.principal, each.deputy)))
+        found, unreadable = read_each(rows, lambda row: read_deputy(row.key, row.text))
+        return Listing(sorted(found, key=lambda each: (each.principal, each.deputy)), unreadable)
 
     def dismiss_deputy(self, principal: str, deputy: str) -> bool:
         """End what `name_deputy` began, at once. Returns whether there was such a deputy, whose time was not over."""
@@ -189,7 +210,7 @@ class StoreDirectory:
         """The async twin of `remove`."""
         return await in_store(self._store, self.remove, id)
 
-    async def alist(self, *, after: str | None = None, limit: int | None = None) -> tuple[Person, ...]:
+    async def alist(self, *, after: str | None = None, limit: int | None = None) -> Listing[Person]:
         """The async twin of `list`."""
         return await apart(self._store, self.list, after=after, limit=limit)
 
@@ -205,7 +226,7 @@ class StoreDirectory:
         """The async twin of `name_deputy`."""
         return await in_store(self._store, self.name_deputy, principal, deputy, until=until, reason=reason, by=by)
 
-    async def adeputies(self, principal: str | None = None) -> tuple[Deputy, ...]:
+    async def adeputies(self, principal: str | None = None) -> Listing[Deputy]:
         """The async twin of `deputies`."""
         return await apart(self._store, self.deputies, principal)
 
@@ -224,7 +245,7 @@ class StoreDirectory:
                 f"person {quoted_id(person.id)} was added or changed by somebody else at this moment", id=person.id
             ) from None
         taken: _Documents = []
-        had = frozenset(_read(before).aliases) if before is not None else frozenset[str]()
+        had = self._had(before) if before is not None else frozenset[str]()
         # In one order, whoever adds: of two who want the same aliases, one gets the first, and the other stops there.
         for alias in sorted(set(person.aliases)):
             owner = self._take(alias, person.id, taken, firm=alias in had)
@@ -234,6 +255,13 @@ class StoreDirectory:
                     f"alias {quoted_id(alias)} belongs to person {quoted_id(owner)} already", id=owner, alias=alias
                 )
         self._leave(had - set(person.aliases), person.id)
+
+    def _had(self, row: Document) -> frozenset[str]:
+        """The aliases of a person as their row lists them. Where it cannot be read, all that name the person."""
+        try:
+            return frozenset(_read(row).aliases)
+        except UnreadableRow:
+            return frozenset(each.key for each in self._store.select_documents(ALIAS) if each.text == row.key)
 
     def _write(self, before: Document | None, person: Person) -> Document:
         version = before.version if before is not None else ""

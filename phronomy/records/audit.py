@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
-from phronomy.records.calls import Decided, Ending, Judged, Voted, place_of
+from phronomy.records.calls import Added, Decided, Ending, Judged, Voted, place_of
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import waits_under
 from phronomy.records.decisions import AuditKind, Decision, DecisionKind, PendingApproval, Why
 from phronomy.records.principals import Principal, Recorded
-from phronomy.records.record import Record, Text, Time, digest_of
+from phronomy.records.record import EMPTY, Metadata, Record, Text, Time, digest_of, is_empty
 
 if TYPE_CHECKING:
     from phronomy.records.checkpoint import Checkpoint
@@ -44,6 +44,13 @@ class AuditRecord(Record):
     A `fork` and a `restore` are of somebody who started a branch at the checkpoint `checkpoint_id`. `branch_id` is the new branch, and
     `agent` the agent of the run. `edited` says that the branch starts with another state of the graph.
 
+    A `message` is of somebody who sent a message to the run: `key` is the id of the message, and `content_digest` covers its content.
+
+    An `unreadable` record stands in the place of a line that is damaged, or was written by a later release: it has the time and the ids
+    that the store keeps beside the line, and its `reason` says which line it is.
+
+    `metadata` is the data of the application that was given with the decision or the vote.
+
     Old records have no `why`, `ran_digest` or `content_digest`.
     """
 
@@ -74,6 +81,22 @@ class AuditRecord(Record):
     behalf_of: Recorded | None = None
     grant: str | None = None
     policy: str | None = None
+    metadata: Metadata = Field(default=EMPTY, repr=False, exclude_if=is_empty)
+
+
+def unreadable_record(n: int, at: datetime, run_id: str, thread_id: str | None, pending_id: str | None) -> AuditRecord:
+    """The record in the place of line `n` of the trail, which cannot be read."""
+    return AuditRecord(
+        at=at,
+        kind="unreadable",
+        reason=f"line {n} of the audit trail cannot be read: it is damaged, or was written by a later release",
+        run_id=run_id,
+        thread_id=thread_id,
+        branch_id="",
+        checkpoint_id="",
+        agent="",
+        pending_id=pending_id,
+    )
 
 
 def audit_record(
@@ -153,6 +176,13 @@ def branch_record(
     return AuditRecord(**facts, at=at, kind=kind, by=by, edited=edited)
 
 
+def message_record(state: "Checkpoint", sent: Added, channel: str | None) -> AuditRecord:
+    """The record of a message that somebody sent to the run in this state."""
+    content = digest_of(sent.message.json_text("content"))
+    facts = {**_place(state), "agent": state.speaker, "key": sent.id, "content_digest": content}
+    return AuditRecord(**facts, at=sent.at, kind="message", by=sent.by, channel=channel)
+
+
 def scope_refusal(state: "Checkpoint", tool_name: str, missing: Sequence[str], at: datetime) -> AuditRecord:
     """What the trail says of a call of a tool that is not there for the run, because the run lacks these scopes."""
     reason = f"the run does not have {', '.join(missing)}"
@@ -183,7 +213,7 @@ def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -
         behalf_of=decision.behalf_of,
         grant=decision.grant,
         policy=decision.policy,
-    )
+    ).evolve(metadata=decision.__dict__["metadata"])
 
 
 def _place(state: "Checkpoint") -> dict[str, Any]:

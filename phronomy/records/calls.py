@@ -24,7 +24,7 @@ from phronomy.records.decisions import (
 )
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
 from phronomy.records.principals import Recorded
-from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
+from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, is_absent
 from phronomy.records.scopes import Scope
 from phronomy.records.triggers import KeptEvent
 
@@ -51,11 +51,6 @@ Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 def is_nothing(usage: Usage) -> bool:
     """Whether this is the usage of what has asked no model."""
     return usage is NO_USAGE or usage == NO_USAGE
-
-
-def is_absent(value: object) -> bool:
-    """Whether there is nothing to write down."""
-    return value is None
 
 
 Next = Literal["retry", "fallback", "model", "human", "stop"]
@@ -88,7 +83,7 @@ class CallResult(Record):
     """The result of a call: how the call ended, and the text that the model reads.
 
     If the result has images, the model gets `parts`, which are content parts in the form of chat completions. `content`
-    is then their text, with a note in place of each image.
+    is then their text, with a note in place of each image. `answer` is the whole value, if it is to be the answer of the run.
     """
 
     kind: Settlement = "completed"
@@ -96,6 +91,12 @@ class CallResult(Record):
     parts: Json | None = Field(
         default=None, repr=False, exclude_if=is_absent
     )  # the format of the first version has none
+    answer: Json | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
+
+    @property
+    def is_answer(self) -> bool:
+        """True if the run ends with this result."""
+        return self.__dict__["answer"] is not None
 
     @property
     def has_parts(self) -> bool:
@@ -108,6 +109,8 @@ class CallResult(Record):
             parts: Any = self.parts
             if not (isinstance(parts, list) and told_text(parts) == self.content):
                 raise ValueError("parts are content parts, and content is what they are as text")
+        if self.is_answer and self.kind not in ("completed", "responded"):
+            raise ValueError(f"a call that is {self.kind} has no answer for the run")
         return self
 
 
@@ -125,7 +128,9 @@ class Call(Record):
     to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
     stores for its next run when it asks a question; it is shown to nobody. `brief` is what a human is shown beside the
     arguments, while the call is open. `votes` are the votes on its request, as long as they do not decide
-    it, and `reminded` is how many reminders and escalations of it were announced.
+    it, and `reminded` is how many reminders and escalations of it were announced. `return_direct` says that its result is the
+    answer of the run. `rejected` has the pending ids that were rejected, or expired, so that the node of the call
+    follows (`on_rejection`); of a settled call, that of the question of its body by which it was.
     """
 
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
@@ -162,6 +167,8 @@ class Call(Record):
     votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)  # nor this
     reminded: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
     worked: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
+    return_direct: bool = Field(default=False, exclude_if=not_)  # nor this
+    rejected: tuple[str, ...] = Field(default=(), exclude_if=not_)  # nor this
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -219,13 +226,17 @@ def place_of(calls: Sequence[Call], id: str) -> int | None:
 
 
 class Replied(Record):
-    """The model replied. `elapsed` is how long it took, in milliseconds; `guarded` says that guardrails look at the end of the run."""
+    """The model replied. `elapsed` is how long it took, in milliseconds; `guarded` says that guardrails look at the end of the run.
+
+    `read` is how many messages of the conversation there were when it was asked; None in old texts.
+    """
 
     type: Literal["replied"] = "replied"
     message: Message
     usage: Usage = NO_USAGE
     elapsed: int = 0
     guarded: bool = False
+    read: int | None = Field(default=None, ge=0, exclude_if=is_absent)
 
 
 class Guarded(Record):
@@ -266,6 +277,7 @@ class Judgement(Record):
     result: CallResult | None = None
     asked_by: tuple[Text, ...] = ()
     brief: Brief | None = Field(default=None, exclude_if=is_absent)
+    return_direct: bool = Field(default=False, exclude_if=not_)
 
 
 REQUEST: Final = (
@@ -363,6 +375,7 @@ class CallSettled(Record):
 
     `reused` says that it is the result of the same call in another branch, `then` whether a human who refused something in the
     nested run ended all that is around it as well. The idempotency key is that of its start; `key` is there where it had none.
+    `refusals` are decisions of the nested run that block calls or tools in all of the run, and that were taken in it alone.
     """
 
     type: Literal["settled"] = "settled"
@@ -374,6 +387,7 @@ class CallSettled(Record):
     usage: Usage = NO_USAGE
     reused: bool = False
     then: Literal["continue", "end"] = Field(default="continue", exclude_if="continue".__eq__)
+    refusals: tuple[Decision, ...] = Field(default=(), exclude_if=not_)
 
 
 class CallFailed(Record):
@@ -439,12 +453,14 @@ class Interrupted(Record):
 class Added(Record):
     """Somebody said more to the agent, with their decisions: it is in the conversation once the calls of the turn have settled.
 
-    `guarded` says that guardrails look at it before the model does.
+    `guarded` says that guardrails look at it before the model does. A message that was sent by itself has an `id`, and is taken at any
+    time before the run ends.
     """
 
     type: Literal["added"] = "added"
     message: Message
     guarded: bool = False
+    id: Text | None = Field(default=None, exclude_if=is_absent)
     by: Recorded | None = None
     at: Time
 
@@ -452,13 +468,14 @@ class Added(Record):
 class Ending(Record):
     """A record that somebody cancelled or superseded the run.
 
-    Calls that have not started are settled in the same way.
+    Calls that have not started are settled in the same way. `unnamed` says that somebody has given the reason who said no name.
     """
 
     type: Literal["ending"] = "ending"
     status: Literal["cancelled", "superseded"]
     reason: Text | None = None
     by: Recorded | None = None
+    unnamed: bool = Field(default=False, exclude_if=not_)
     at: Time
 
 
@@ -486,6 +503,15 @@ class OutputRefused(Record):
 
     type: Literal["output_refused"] = "output_refused"
     error: Text = Field(repr=False)
+
+
+class Returned(Record):
+    """The result of the call `id` is the answer of the run: this text. `guarded` says that guardrails look at it first."""
+
+    type: Literal["returned"] = "returned"
+    id: str
+    text: Text = Field(repr=False)
+    guarded: bool = False
 
 
 class Advanced(Record):
@@ -533,6 +559,7 @@ Outcome: TypeAlias = (
     | Halted
     | Guarded
     | OutputRefused
+    | Returned
     | Advanced
     | Finished
 )

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from phronomy.errors import CheckpointError
-from phronomy.foundation.json_text import MAX_BYTES, JsonError, JsonText, canonical, parse
+from phronomy.foundation.json_text import MAX_BYTES, JsonDict, JsonError, JsonText, canonical, list_of, object_of, parse
 from phronomy.records.calls import (
     Added,
     AnyOutcome,
@@ -39,7 +39,7 @@ from phronomy.records.calls import (
 )
 from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
-from phronomy.records.principals import Principal, Recorded
+from phronomy.records.principals import KnownAs, Principal, Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 from phronomy.records.scopes import Scope
 from phronomy.records.triggers import KeptEvent
@@ -101,6 +101,7 @@ class Fields(Record):
     skipping: bool = False
     passed: tuple[str, ...] = ()
     added: tuple[Added, ...] = Field(default=(), exclude_if=not_)  # the first texts of this version have no such key
+    unread: tuple[Added, ...] = Field(default=(), exclude_if=not_)  # nor this one
     unguarded: Unguarded | None = None
     refusal: Refusal | None = None
     ended: End | None = None
@@ -110,6 +111,8 @@ class Fields(Record):
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)
     requester: Recorded | None = Field(default=None, exclude_if=not_)  # nor this one
+    requesters: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # nor this
+    known: tuple[KnownAs, ...] = Field(default=(), exclude_if=not_)  # nor this
     scopes: tuple[Scope, ...] = Field(default=(), exclude_if=not_)  # nor this
     events: tuple[KeptEvent, ...] = Field(default=(), exclude_if=not_)  # nor this
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
@@ -120,9 +123,10 @@ class Checkpoint(Fields):
     """A run at a boundary: an immutable record with everything that is needed to resume the run.
 
     Messages and calls: `messages` are all messages of the conversation. `calls` are the calls of the open turn.
-    `decisions` are the decisions of this run, and `handoffs` its handoffs. `added` are messages that were sent with
-    decisions and that the model reads after the open calls. `blocked` are the digests of calls that are rejected for
-    the rest of the run. `passed` are the breakpoints that the run has passed.
+    `decisions` are the decisions of this run, and `handoffs` its handoffs. `added` are messages that were sent, by
+    themselves or with decisions, and that the model reads after the open calls; `unread` are those which are in the conversation since
+    the last reply. `blocked` are the digests of calls, and the
+    keys of tools, that are rejected for the rest of the run. `passed` are the breakpoints that the run has passed.
 
     Input and guardrails: `new_input` is the input after a guardrail or a human changed it. `unguarded` is the part that
     guardrails have not checked yet. `refusal` is the refusal that ended the run.
@@ -133,8 +137,9 @@ class Checkpoint(Fields):
     `journal` has the outcomes since the boundary, up to the time when this copy was read. So another copy with the same
     id can have a longer journal and another digest; `sealed` returns the same for all copies. `nested` are the nested
     runs that have stopped. `state` is the state of a graph; for an agent it is None. `requester` is who asked for the
-    run, and `scopes` are those that the run has: a tool that needs another one is not there for it. `events` are events
-    that arrived before the run waited for them.
+    run, `requesters` are the ids of the others who have written in its conversation, with an empty one for somebody of whom nobody
+    knows. `known` says which person had an alias when somebody wrote under it: a pair for each alias. `scopes` are those that the
+    run has: a tool that needs another one is not there for it. `events` are events that arrived before the run waited for them.
 
     `model_dump_json()` makes a text that you can keep anywhere, and `Checkpoint.model_validate_json(text)` reads it
     back. The text contains the whole conversation, unencrypted. Reading any other text raises `CheckpointError`.
@@ -170,7 +175,7 @@ class Checkpoint(Fields):
         for call in self.calls:
             if call.status == "pending":
                 yield pending_of(call, self.path, self.speaker, self.requester)
-            elif call.status != "settled":
+            if call.status != "settled":
                 yield from call.waiting
 
     @property
@@ -311,10 +316,9 @@ _REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
 def waits_under(checkpoint: Checkpoint, pending_id: str | None) -> PendingApproval | None:
     """The request that waits under this pending id; None if none does. The other requests are not made for it."""
     for call in checkpoint.calls:
-        if call.status == "pending":
-            if call.pending_id == pending_id:
-                return pending_of(call, checkpoint.path, checkpoint.speaker, checkpoint.requester)
-        elif (
+        if call.status == "pending" and call.pending_id == pending_id:
+            return pending_of(call, checkpoint.path, checkpoint.speaker, checkpoint.requester)
+        if (
             call.waiting
             and call.status != "settled"
             and (found := next((each for each in call.waiting if each.id == pending_id), None))
@@ -347,6 +351,7 @@ def pending_of(call: Call, path: str, agent: str | None = None, requester: Princ
         answers=brief.answers,
         conversation=brief.conversation,
         description_hash=brief.description_hash,
+        returns_hash=brief.returns_hash,
         requester=requester,
         approvers=brief.approvers,
         votes=call.votes,
@@ -410,3 +415,20 @@ def _check_version(data: Any) -> None:
         raise CheckpointError(
             f"the checkpoint is of a newer schema version, and this release reads up to {VERSION}: upgrade phronomy"
         )
+
+
+_STAGES: Final = ("input", "output", "tool")
+"""The places of guardrails, in the order in which the fingerprint of an agent has them."""
+
+
+def begun_with(state: Checkpoint) -> JsonDict:
+    """The names of the guardrails with which the run began for the present speaker, by stage.
+
+    In a checkpoint that a bearer brings, they may be anything.
+    """
+    if '"guardrails"' not in state.agent.json_text("fingerprint"):
+        return {}
+    facts = object_of(state.agent.fingerprint)
+    if state.handoffs and state.speaker != state.agent.name:
+        facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))
+    return dict(zip(_STAGES, list_of(facts.get("guardrails")), strict=False))

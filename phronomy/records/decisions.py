@@ -3,41 +3,50 @@
 from collections.abc import Mapping
 from datetime import datetime
 from operator import not_
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, ValidationError
 
+from phronomy.errors import InvalidDecision
+from phronomy.foundation.json_text import JsonError, parse_exactly
 from phronomy.records.approvers import Approvers, Vote
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.principals import Recorded, Said
 from phronomy.records.record import (
+    EMPTY,
     NULL,
     Json,
     JsonObject,
+    Metadata,
     OpenJson,
+    OpenMetadata,
     OpenObject,
     Record,
     Text,
     Time,
+    explain,
+    is_empty,
     known_digest,
+    no_metadata,
+    reader_of,
 )
 from phronomy.records.triggers import Trigger
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: at every call, when its predicate says so, or never."""
 
-Then = Literal["continue", "block", "end"]
+Then = Literal["continue", "block", "block_tool", "end"]
 """What happens after a rejection.
 
 `"continue"`: the model goes on. `"block"`: also, the same call is rejected for the rest of the run, and nobody is
-asked. `"end"`: the run ends.
+asked. `"block_tool"`: also, every call of the same tool is. `"end"`: the run ends.
 """
 
 DecisionKind = Literal["approve", "reject", "respond", "skip", "cancel", "expire", "supersede", "edit"]
 """The kind of a decision."""
 
-AuditKind = DecisionKind | Literal["fork", "restore"]
-"""The kind of a record of the audit trail: a decision, or a branch that somebody started."""
+AuditKind = DecisionKind | Literal["fork", "message", "restore", "unreadable"]
+"""The kind of a record of the audit trail: a decision, a message, a branch that somebody started, or a line that cannot be read."""
 
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
@@ -55,7 +64,9 @@ SAID: Final[Mapping[AuditKind, str]] = {
     **dict[AuditKind, str](PAST.items()),
     "respond": "answered",
     "fork": "forked",
+    "message": "sent a message",
     "restore": "restored",
+    "unreadable": "recorded, in a line that cannot be read",
 }
 """What is said of a decision itself, or of another step of the trail: it was so, by somebody."""
 
@@ -80,34 +91,98 @@ Permitted = Literal["approve", "edit", "reject", "respond"]
 
 
 class Approve(Said):
-    """Run the call. With `args`, run it with these arguments instead, after they are validated and checked again."""
+    """Run the call. With `args`, run it with these arguments instead, after they are validated and checked again.
 
+    `metadata` is data of your application, a JSON object of at most 16 KB, that is kept with the decision. The tool can
+    read it (`ToolContext.decision`), and the model never does. It changes nothing of what is approved.
+    """
+
+    kind: Literal["approve"] = Field(default="approve", repr=False)
     args: OpenObject | None = Field(default=None, repr=False)
+    metadata: OpenMetadata = Field(default_factory=no_metadata, repr=False, exclude_if=is_empty)
 
 
 class Reject(Said):
-    """Do not run the call. The model reads the `reason`, and `then` says what happens next."""
+    """Do not run the call. The model reads the `reason`, and `then` says what happens next.
 
+    `metadata` is as that of `Approve`.
+    """
+
+    _holds_back: ClassVar[bool] = True
+
+    kind: Literal["reject"] = Field(default="reject", repr=False)
     reason: Text | None = None
     then: Then = "continue"
+    metadata: OpenMetadata = Field(default_factory=no_metadata, repr=False, exclude_if=is_empty)
 
 
 class Respond(Said):
-    """Do not run the call: `content` (text or any JSON value) is its result, given by a human."""
+    """Do not run the call: `content` (text or any JSON value) is its result, given by a human.
 
+    `metadata` is as that of `Approve`.
+    """
+
+    kind: Literal["respond"] = Field(default="respond", repr=False)
     content: OpenJson = Field(repr=False)
+    metadata: OpenMetadata = Field(default_factory=no_metadata, repr=False, exclude_if=is_empty)
 
 
 class Skip(Said):
     """At a breakpoint: do not run the call or the node. At a stop between two steps, end the run as skipped."""
 
+    kind: Literal["skip"] = Field(default="skip", repr=False)
+
 
 class Defer(Said):
     """The answer of an approval handler that does not decide now: the run is suspended."""
 
+    kind: Literal["defer"] = Field(default="defer", repr=False)
 
-Answer: TypeAlias = Approve | Reject | Respond | Skip
-"""The decisions that `resume(decisions=...)` takes."""
+
+_MEMBERS: Final[Mapping[str, DecisionKind]] = {
+    "args": "approve",
+    "reason": "reject",
+    "then": "reject",
+    "content": "respond",
+}
+"""The kind of an answer by the members that it alone has. An answer without any is a skip."""
+
+
+def _kind_of(given: Any) -> Any:
+    """The kind of an answer, or of its JSON. The JSON of the first version has no `kind`, and is known by its members."""
+    if not isinstance(given, Mapping):
+        return getattr(given, "kind", None)
+    # An object without members never approves: it was a skip, which runs nothing.
+    return given["kind"] if "kind" in given else next((_MEMBERS[name] for name in given if name in _MEMBERS), "skip")
+
+
+Answer: TypeAlias = Annotated[
+    Annotated[Approve, Tag("approve")]
+    | Annotated[Reject, Tag("reject")]
+    | Annotated[Respond, Tag("respond")]
+    | Annotated[Skip, Tag("skip")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="answer_kind",
+        custom_error_message="kind is 'approve', 'reject', 'respond' or 'skip'",
+    ),
+]
+"""The decisions that `resume(decisions=...)` takes. `answer.kind` says which one it is; `read_answer` reads its JSON."""
+
+
+def read_answer(text: str | bytes) -> Answer:
+    """Read an answer from the JSON that `answer.model_dump_json()` has made.
+
+    JSON without `kind`, as earlier releases made it, is read by its members. Raises `InvalidDecision` for any other text,
+    without the values in it.
+    """
+    try:
+        answer: Answer = reader_of(Answer).validate_python(parse_exactly(text))
+    except JsonError as error:
+        raise InvalidDecision(f"this is no answer: {error}") from None
+    except ValidationError as error:
+        raise InvalidDecision(f"this is no answer: {explain(error, ())}") from None
+    return answer
 
 
 BREAKPOINT: Final = "breakpoint"
@@ -164,6 +239,7 @@ class Brief(Record):
     context: Text | None = Field(default=None, repr=False, exclude_if=not_)
     answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
     description_hash: str | None = Field(default=None, exclude_if=not_)
+    returns_hash: str | None = Field(default=None, exclude_if=not_)
     conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
     approvers: tuple[Approvers, ...] = Field(default=(), exclude_if=not_)
     policy: str | None = Field(default=None, exclude_if=not_)
@@ -190,7 +266,8 @@ class PendingApproval(Record):
 
     `title` and `context` are texts for the person who decides. `answers` are the kinds of decisions that the request
     allows; empty: all. `conversation` are the messages that the agent shows with its requests, and `requester` is who
-    asked for the run. `description_hash` is the SHA-256 of the tool's description, which the store keeps once.
+    asked for the run. `description_hash` is the SHA-256 of the tool's description, which the store keeps once, and
+    `returns_hash` that of the JSON Schema of the result, if the tool is carried out elsewhere and says what it returns.
 
     `approvers` are the requirements of those who ask: who may decide, and how many it takes; empty: anybody, alone.
     `votes` are the votes that were cast so far, and `policy` is the version of the approval policy: a hash.
@@ -221,6 +298,7 @@ class PendingApproval(Record):
     answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
     conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
     description_hash: str | None = Field(default=None, exclude_if=not_)
+    returns_hash: str | None = Field(default=None, exclude_if=not_)
     requester: Recorded | None = Field(default=None, exclude_if=not_)
     approvers: tuple[Approvers, ...] = Field(default=(), exclude_if=not_)
     votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)
@@ -268,7 +346,11 @@ class Decision(Record):
     alone. `behalf_of` is the person for whom a deputy decided, and `grant` the id of the standing grant that was used.
     `policy` is the version of the approval policy: a hash. `to_check` says that only the agent's code can tell whether
     this person may decide, so that the decision does not count yet. `event` is the name of the event that was waited for,
-    and `event_id` the id of the event that fired the trigger.
+    and `event_id` the id of the event that fired the trigger. `blocks` is the key of what a rejection blocks for the rest of
+    the run: a hash of the tool's source and name, and of the arguments if it blocks only this call. `metadata` is the
+    data of the application that was given with the answer; that of the votes before it is in `votes`. If the `content` has the
+    output of another run, `authors` are those who have written in the conversation of that run, with None for somebody of whom
+    nobody knows.
     """
 
     pending_id: str
@@ -296,6 +378,9 @@ class Decision(Record):
     to_check: bool = Field(default=False, exclude_if=not_)
     event: Text | None = Field(default=None, exclude_if=not_)
     event_id: str | None = Field(default=None, exclude_if=not_)
+    blocks: str | None = Field(default=None, exclude_if=not_)
+    metadata: Metadata = Field(default=EMPTY, repr=False, exclude_if=is_empty)
+    authors: tuple[Recorded | None, ...] = Field(default=(), exclude_if=not_)
 
     @property
     def ends_all(self) -> bool:
@@ -303,7 +388,24 @@ class Decision(Record):
         return self.kind == "reject" and self.then == "end" and not self.to_check
 
 
+def metadata_of(answer: Answer) -> Any:
+    """The data that was given with an answer, as the canonical text that records keep."""
+    return EMPTY if isinstance(answer, Skip) else answer.__dict__["metadata"]
+
+
 def call_digest(tool: ToolIdentity, args_text: str) -> str:
     """The digest that request, decision and journal share: over the tool's identity and the canonical argument text."""
     where = () if tool.endpoint is None else (tool.endpoint,)
     return known_digest(tool.path, tool.source, *where, tool.name, tool.schema_hash, args_text)
+
+
+def block_key(tool: ToolIdentity, args_text: str | None = None) -> str:
+    """The key of a tool that is blocked, or of one call of it: the same for all agents of a run, and for all schemas of the tool."""
+    return known_digest(tool.source, tool.name, *(() if args_text is None else (args_text,)))
+
+
+def blocked_by(then: Then, tool: ToolIdentity, args_text: str) -> str | None:
+    """The key of what a rejection of a call blocks for the rest of the run; None if it blocks nothing."""
+    if then == "block_tool":
+        return block_key(tool)
+    return block_key(tool, args_text) if then == "block" else None

@@ -58,8 +58,9 @@ class Grant(Record):
     returns True. With neither, it covers any arguments.
 
     `scope` says which runs it covers: `"run"` needs `run_id`, `"thread"` needs `thread_id`, `"principal"` needs
-    `requester` (the id of the principal who asked for the run), and `"tenant"` needs none of them. It counts until the
-    time `until`, and for `uses` calls (1 to 1,000). Except for the scope `"run"`, one of the two is required.
+    `requester` (the id of the principal who asked for the run; for an alias, the store keeps the id of the person), and
+    `"tenant"` needs none of them. It counts until the time `until`, and for `uses` calls (1 to 1,000). Except for the scope
+    `"run"`, one of the two is required.
 
     The store sets the other fields. `givers` are the people who gave it. `count` is how often it was used; if `uses` is
     given, `used` holds the ids of the requests that used it. `at` is when it was made. `revoked` is there once it is

@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field
 
-from phronomy.errors import StoreError
+from phronomy.errors import UnreadableRow
 from phronomy.foundation.suspicious_letters import shows_all
+from phronomy.foundation.unreadable import unreadable_row
 from phronomy.records.people import Id, id_hash
 from phronomy.records.record import Record, Text, Time
 
@@ -102,7 +103,7 @@ def entries_prefix(principal: str) -> str:
 
 
 def read_entries(key: str, text: str) -> Entries | Deleted:
-    """The entries in the document of this key. Raises `StoreError` if the row is damaged, or of somebody else."""
+    """The entries in the document of this key. Raises `UnreadableRow` if the row is damaged, or of somebody else."""
     with suppress(ValueError):
         found = Entries.model_validate_json(text)
         if entries_key(found.principal, found.namespace) == key:
@@ -110,9 +111,8 @@ def read_entries(key: str, text: str) -> Entries | Deleted:
     with suppress(ValueError):
         return Deleted.model_validate_json(text)
     # Outside of both: their errors may quote what is in the row.
-    raise StoreError(
-        f"the long-term entries of document {key} cannot be read: the row is damaged, or was written by a later"
-        " release; LongTermStore.delete_all deletes it"
+    raise unreadable_row(
+        LONG_TERM, key, called="the long-term entries of document", then="; LongTermStore.delete_all deletes it"
     )
 
 
@@ -120,7 +120,7 @@ def left_of(key: str, text: str) -> Deleted | None:
     """What is left of the document of this key when its entries are deleted; None if they were deleted before."""
     try:
         found = read_entries(key, text)
-    except StoreError:  # damaged: nobody knows which writes were made
+    except UnreadableRow:  # damaged: nobody knows which writes were made
         return Deleted()
     return None if isinstance(found, Deleted) else Deleted(written=found.written)
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text
+from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, is_absent
 
 Role = Literal["user", "assistant", "tool"]
 """The role of a message: who says it."""
@@ -17,12 +17,15 @@ Settlement = Literal[
 ]
 """How a call ended. `responded`: a human gave the result. `invalid`: the call itself was wrong, and nothing ran."""
 
+_PENDING_ID: Final = re.compile("pend_[0-9a-f]{24}")
+"""Every id of a request, as `new_id` makes them."""
+
 
 class ToolCall(Record):
     """The request of a model to call a tool, exactly as it arrived.
 
-    `arguments` is the provider's text, byte for byte, even if it is not valid. If the provider's call id was empty or
-    already used, `id` is a new id, and `original_id` is the provider's.
+    `arguments` is the provider's text, byte for byte, even if it is not valid. If the provider's call id was empty,
+    already used, or could be the id of a request, `id` is a new id, and `original_id` is the provider's.
     """
 
     id: Text
@@ -36,7 +39,9 @@ class Message(Record):
 
     `content` is text, a list of content parts, or None. `provider` has the other fields that the provider sent
     (thinking blocks, signatures, refusals), unchanged and in order. `settlement` of a tool message says how the call
-    ended.
+    ended. `returned` says that this is the result of a call with which the run ended, and that no model wrote it.
+    `finish_reason` says why a reply of the model is not whole, such as `"length"`; it is None if the reply is
+    whole.
     """
 
     role: Role
@@ -45,6 +50,8 @@ class Message(Record):
     tool_call_id: Text | None = None
     settlement: Settlement | None = None
     provider: JsonObject = Field(default=EMPTY, repr=False)
+    returned: bool = Field(default=False, exclude_if=not_)  # the format of the first version has no such key
+    finish_reason: Text | None = Field(default=None, exclude_if=is_absent)  # the format of the first version has none
 
     @model_validator(mode="after")
     def _fits_role(self) -> Self:
@@ -54,6 +61,8 @@ class Message(Record):
             raise ValueError(f"a {self.role} message has no tool calls")
         if (self.tool_call_id is None) == (self.role == "tool"):
             raise ValueError("a tool message, and no other, names the call it answers")
+        if self.finish_reason is not None and self.role != "assistant":
+            raise ValueError(f"a {self.role} message has no finish_reason")
         return self
 
     @property
@@ -121,14 +130,18 @@ class Conversation(tuple[Message, ...]):
 
 
 def with_unique_ids(message: Message, used: frozenset[str], turn: int) -> Message:
-    """The message with empty and repeated call ids replaced: a provider pairs calls and results by them."""
+    """The message with empty and repeated call ids replaced, and those that pass for the id of a request.
+
+    A provider pairs calls and results by them, and people decide by the ids of requests: no call may go by one.
+    """
     ids = {call.id for call in message.tool_calls}
-    if len(ids) == len(message.tool_calls) and "" not in ids and ids.isdisjoint(used):
+    unique = len(ids) == len(message.tool_calls) and "" not in ids and ids.isdisjoint(used)
+    if unique and not any(map(_PENDING_ID.fullmatch, ids)):
         return message
     seen = set(used)
     calls = []
     for index, call in enumerate(message.tool_calls):
-        if not call.id or call.id in seen:
+        if not call.id or call.id in seen or _PENDING_ID.fullmatch(call.id):
             fresh = f"call_{turn}_{index}"
             while fresh in seen:
                 fresh += "_"
@@ -139,7 +152,7 @@ def with_unique_ids(message: Message, used: frozenset[str], turn: int) -> Messag
 
 
 def unique_ids(messages: Sequence[Message]) -> list[Message]:
-    """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
+    """A history from elsewhere, with such call ids replaced in each call and in its result."""
     done: list[Message] = []
     used: frozenset[str] = frozenset()
     renamed: dict[str, list[str]] = {}

@@ -62,6 +62,13 @@ class ReadOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """Make the answer of the run of the result of this call. All calls of the reply have settled."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
     """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed.
 
@@ -102,4 +109,6 @@ class Done:
     status: End
 
 
-Move: TypeAlias = AskModel | Guard | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
+Move: TypeAlias = (
+    AskModel | Guard | Judge | Consult | Run | Return | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
+)

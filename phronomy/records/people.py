@@ -1,16 +1,16 @@
 """People and their deputies, as a directory in a store keeps them: each is the text of a small document."""
 
 import hashlib
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from phronomy.errors import StoreError
 from phronomy.foundation.ids import LONGEST, is_findable
 from phronomy.foundation.json_text import clean
-from phronomy.foundation.quoting import quoted_id
-from phronomy.records.principals import Principal, Recorded, Role
-from phronomy.records.record import Record, Text, Time
+from phronomy.foundation.unreadable import unreadable_row
+from phronomy.records.principals import Principal, Recorded, Roles
+from phronomy.records.record import Listed, Record, Text, Time
 
 PERSON: Final = "person"
 ALIAS: Final = "person-alias"
@@ -32,20 +32,34 @@ class Person(Record):
     """A person, or a program, in a `StoreDirectory`.
 
     `id`, `name`, `kind` and `roles` are those of the `Principal`. `aliases` are the ids by which channels know the
-    person, such as `slack:U123` or `email:ada@example.org`; they are compared exactly.
+    person, such as `slack:U123` or `email:ada@example.org`; they are compared exactly. Both are given as any series of
+    texts, such as a list.
     """
 
     version: Literal[1] = 1
     id: Id
     name: Text | None = None
     kind: Literal["human", "service"] = "human"
-    roles: tuple[Role, ...] = ()
-    aliases: tuple[Id, ...] = ()
+    roles: Roles = ()
+    aliases: Annotated[tuple[Id, ...], Listed()] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            version: Literal[1] = 1,
+            id: str,
+            name: str | None = None,
+            kind: Literal["human", "service"] = "human",
+            roles: Sequence[str] = (),
+            aliases: Sequence[str] = (),
+        ) -> None: ...
 
     @property
     def principal(self) -> Principal:
         """Who the person is when they decide."""
-        return Principal(id=self.id, name=self.name, kind=self.kind, roles=self.roles)
+        return Principal(id=self.id, name=self.name, kind=self.kind, roles=self.roles, listed=True)
 
 
 class Deputy(Record):
@@ -87,32 +101,26 @@ def id_hash(id: str) -> str:
 
 
 def read_person(key: str, text: str) -> Person:
-    """The person in the document of this key. Raises `StoreError` if the row is damaged, or of somebody else."""
+    """The person in the document of this key. Raises `UnreadableRow` if the row is damaged, or of somebody else."""
     try:
         person = Person.model_validate_json(text)
         if person.id == key:
             return person
         raise ValueError("the row of somebody else")
-    except ValueError:
-        failure = StoreError(
-            f"person {quoted_id(key)} cannot be read: the row is damaged, or was written by a later release"
-        )
+    except (ValueError, TypeError):
+        failure = unreadable_row(PERSON, key)
     # Outside of the except block: the error above may quote what is in the row.
     raise failure
 
 
 def read_deputy(key: str, text: str) -> Deputy:
-    """The deputy in the document of this key. Raises `StoreError` if the row is damaged, or of somebody else."""
+    """The deputy in the document of this key. Raises `UnreadableRow` if the row is damaged, or of somebody else."""
     try:
         deputy = Deputy.model_validate_json(text)
         if deputy_key(deputy.deputy, deputy.principal) == key:
             return deputy
         raise ValueError("the row of somebody else")
-    except ValueError:
-        # Each half is as long as an id may be that is quoted; together they are longer.
-        halves = "/".join(quoted_id(half) for half in key.split("/", 1))
-        failure = StoreError(
-            f"deputy {halves} cannot be read: the row is damaged, or was written by a later release; dismiss the deputy,"
-            " or name them again"
-        )
+    except (ValueError, TypeError):
+        halves = key.split("/", 1)
+        failure = unreadable_row(DEPUTY, *halves, then="; dismiss the deputy, or name them again")
     raise failure  # as above

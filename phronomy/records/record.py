@@ -9,7 +9,7 @@ itself, which is a tenth of what an import of phronomy takes.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticSerializationError, core_schema
 
 from phronomy.errors import InvalidDecision, InvalidField
+from phronomy.foundation.checks import texts_in
 from phronomy.foundation.deferred_records import building, leave_if_told
 from phronomy.foundation.json_text import JsonError, JsonText, JsonValue, canonical, clean, is_canonical, parse, plain
 
@@ -44,6 +45,23 @@ Text: TypeAlias = Annotated[str, _Clean()]
 """A string, in which each lone half of a surrogate pair is replaced by U+FFFD."""
 
 
+class Listed:
+    """Marks a tuple of texts that a program may give as any series of texts, such as a list, but not as one text."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        texts = handler(source)
+        return core_schema.json_or_python_schema(
+            json_schema=texts, python_schema=core_schema.no_info_before_validator_function(self._read, texts)
+        )
+
+    def _read(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return value
+        if (found := texts_in(value)) is None:
+            raise ValueError("give a list or a tuple of texts, such as ['finance']")
+        return tuple(sorted(found)) if isinstance(value, Set) else found
+
+
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
 _LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -60,6 +78,11 @@ class _Aware:
 
 Time: TypeAlias = Annotated[datetime, _Aware()]
 """A time with a zone, a day from either end of what there is, so that it can be written in every zone."""
+
+
+def is_absent(value: object) -> bool:
+    """True if a field has nothing to write down."""
+    return value is None
 
 
 def later(at: datetime, **by: float) -> datetime:
@@ -91,7 +114,9 @@ class _JsonField:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "string", "contentMediaType": "application/json"}
+        if self.as_text:
+            return {"type": "string", "contentMediaType": "application/json"}
+        return {"type": "object"} if self.object_only else {}
 
     def _read(self, value: Any) -> JsonText:
         """The text of a value."""
@@ -138,6 +163,47 @@ HeldObject: TypeAlias = Annotated[dict[str, Any], _HeldField(object_only=True)]
 
 EMPTY: Any = JsonText("{}")
 """The default of a `JsonObject` field."""
+
+MOST_METADATA: Final = 16 * 1024
+"""Bytes of the metadata of a decision, at most, as JSON in UTF-8."""
+
+
+class _MetadataField(_JsonField):
+    """Marks a small JSON object that an application keeps beside a decision. None is read as an empty one."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        # As pydantic writes it for a mapping: a generator of types takes an object that says nothing of its members for an empty one.
+        return found if self.as_text else {**found, "additionalProperties": True}
+
+    def _read(self, value: Any) -> JsonText:
+        return super()._read({} if value is None else dict(value) if isinstance(value, Mapping) else value)
+
+    def _checked(self, text: JsonText) -> JsonText:
+        if (size := len(text.encode())) > MOST_METADATA:
+            raise ValueError(
+                f"it is {size:,} bytes of JSON, and at most {MOST_METADATA:,} are kept with a decision: keep the data elsewhere, and"
+                " give its id"
+            )
+        return super()._checked(text)
+
+
+Metadata: TypeAlias = Annotated[dict[str, Any], _MetadataField(object_only=True)]
+"""Data that an application keeps beside a decision: a JSON object of at most 16 KB, kept as canonical text."""
+
+OpenMetadata: TypeAlias = Annotated[dict[str, Any], _MetadataField(object_only=True, as_text=False)]
+"""As `Metadata`, in what people send: a dump contains the object itself, and not its text."""
+
+
+def no_metadata() -> Any:
+    """The metadata of an answer that has none. As a plain default it would stand in the JSON schema, which has no form for it."""
+    return EMPTY
+
+
+def is_empty(text: str) -> bool:
+    """True for the text of an empty object, which need not be written down."""
+    return text == "{}"
+
 
 NULL: Any = JsonText("null")
 """The default of a `Json` field."""

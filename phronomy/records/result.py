@@ -44,6 +44,12 @@ class Result(Generic[Output]):
         return self.checkpoint.messages
 
     @property
+    def finish_reason(self) -> str | None:
+        """Why the last reply of the model is not whole, such as `"length"`; None if it is whole, or there is none."""
+        replies = (message for message in reversed(self.checkpoint.messages) if message.role == "assistant")
+        return next((message.finish_reason for message in replies), None)
+
+    @property
     def usage(self) -> Usage:
         """The usage of the run so far, over all its resumes."""
         return self.checkpoint.usage

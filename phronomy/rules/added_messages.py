@@ -1,18 +1,25 @@
-"""What is said in a run beside the model's replies: what users say later on, and what guardrails and humans make of what was said.
+"""Messages in a run beside the model's replies: later ones of users and approvers, and their changes by guardrails and humans.
 
 A part of the rules: it changes run state, and nothing in it acts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import JsonText, canonical
-from phronomy.records.calls import Added, Guarded
+from phronomy.records.calls import Added, Call, Guarded, Unguarded
+from phronomy.records.chain import written_by
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision
 from phronomy.records.messages import Conversation
+from phronomy.records.principals import Principal
 from phronomy.records.record import EMPTY
+
+HANDLER: Final = "handler"
+"""The channel of a decision that an approval handler took."""
 
 
 def is_ending(state: Checkpoint) -> bool:
@@ -22,15 +29,55 @@ def is_ending(state: Checkpoint) -> bool:
 
 def added(state: Checkpoint, outcome: Added, phase: str) -> Checkpoint:
     """The state of a run in which a user said more. It waits until the results that it must stand behind are there."""
-    if (why := closed(state)) is not None:
+    # A message that was sent by itself may come at any time, whatever the run does then. An answer that is there was given without it.
+    # If guardrails have yet to look at that, they do so first: it stays in the conversation.
+    why = closed(state) if outcome.id is None else _over(state)
+    if why is not None:
         raise IllegalOutcome(phase, "Added", why)
-    return state.evolve(added=(*state.added, outcome))
+    return written_by(state, outcome.by).evolve(added=(*state.added, outcome))
+
+
+def _over(state: Checkpoint) -> str | None:
+    """Why nobody reads a message any more; None if somebody does."""
+    return "it ends" if state.ended is not None or is_ending(state) else None
+
+
+def with_authors(state: Checkpoint, decision: Decision, call: Call | None) -> Checkpoint:
+    """The state with those whose words the model reads by a decision on this call: they have asked for what it asks next.
+
+    Without a call, it is on the state of a graph.
+    """
+    for author in _authors_of(decision, call):
+        state = written_by(state, author)
+    return state
+
+
+def _authors_of(decision: Decision, call: Call | None) -> Sequence[Principal | None]:
+    """Who has given the words of a decision; None for somebody of whom nobody knows."""
+    if decision.authors:
+        return decision.authors
+    # The model reads how the call was edited. Who did that has the first vote on what it became, and others may have approved of it.
+    if decision.kind == "approve" and decision.__dict__["args"] is None:
+        first = decision.votes[:1] if call is not None and call.edited else ()
+        return [who for vote in first for who in (vote.by, vote.behalf_of) if who is not None]
+    says = decision.kind in ("approve", "respond", "edit") or (decision.kind == "reject" and decision.reason)
+    if not says or (decision.by is None and call is not None and _is_of_program(decision, call)):
+        return []
+    return [decision.by] if decision.behalf_of is None else [decision.by, decision.behalf_of]
+
+
+def _is_of_program(decision: Decision, call: Call) -> bool:
+    """Whether no person need have given an answer: a handler, an event or a clock did, or a tool that is carried out elsewhere."""
+    item = next((each for each in call.waiting if each.id == decision.pending_id), None)
+    tool = call.tool if item is None else item.tool
+    fired = item is not None and not item.asks_human
+    return fired or decision.channel == HANDLER or (decision.kind == "respond" and tool is not None and tool.external)
 
 
 def closed(state: Checkpoint) -> str | None:
     """Why nothing more can be said to the agent where the run stands; None if it can."""
-    if state.ended is not None or is_ending(state):
-        return "it ends"
+    if (why := _over(state)) is not None:
+        return why
     # Until then a human at a breakpoint can edit the input itself. There is one way to change what a run is asked, and it keeps the
     # original (law 11).
     if state.turn == 0:
@@ -45,11 +92,25 @@ def said_on(state: Checkpoint) -> Checkpoint:
     """The state with what was said meanwhile in the conversation: up to the first message that guardrails have yet to look at."""
     # One at a time where guardrails look: each sees its own message as the last of the conversation, and what it refuses can be
     # taken out again without moving another.
-    while state.added and state.unguarded is None:
+    # Not before the first reply: until then the input is the last message, which a guardrail or a human may change.
+    while state.added and state.unguarded is None and state.turn > 0:
         first = state.added[0]
         messages = Conversation.of(state.messages).plus(first.message)
-        state = state.evolve(messages=messages, added=state.added[1:], unguarded="message" if first.guarded else None)
+        unguarded: Unguarded | None = "message" if first.guarded else None
+        added, unread = state.added[1:], (*state.unread, first)
+        state = state.evolve(messages=messages, added=added, unread=unread, unguarded=unguarded)
     return state
+
+
+def before_reply(state: Checkpoint, read: int | None) -> Checkpoint:
+    """The state as the model was shown it: messages that came while it was asked wait behind its reply."""
+    late = min(len(state.messages) - read, len(state.unread)) if read is not None else 0
+    if late <= 0:
+        return state.evolve(unread=()) if state.unread else state
+    messages = Conversation(state.messages[:-late])
+    unguarded = None if state.unguarded == "message" else state.unguarded
+    added = (*state.unread[-late:], *state.added)
+    return state.evolve(messages=messages, added=added, unread=(), unguarded=unguarded)
 
 
 def guarded(state: Checkpoint, outcome: Guarded, phase: str) -> Checkpoint:
@@ -65,7 +126,7 @@ def guarded(state: Checkpoint, outcome: Guarded, phase: str) -> Checkpoint:
     # would read it.
     if outcome.refusal is not None:
         messages = Conversation(state.messages[:-1])
-        return state.evolve(messages=messages, unguarded=None, refusal=outcome.refusal, rejecting=True)
+        return state.evolve(messages=messages, unread=(), unguarded=None, refusal=outcome.refusal, rejecting=True)
     content, begins = outcome.__dict__["content"], state.unguarded == "input"
     state = state.evolve(unguarded=None)
     if content is None:
@@ -87,7 +148,7 @@ def without_unguarded(state: Checkpoint) -> Checkpoint:
         messages = Conversation(messages[:-1])
     if more := [each.message for each in state.added if not each.guarded]:
         messages = Conversation.of(messages).plus(*more)
-    return state.evolve(messages=messages, unguarded=None, added=())
+    return state.evolve(messages=messages, unguarded=None, added=(), unread=())
 
 
 def with_input(state: Checkpoint, value: JsonText) -> Checkpoint:

@@ -96,6 +96,6 @@ def _equal_calls(state: Checkpoint) -> int:
 def _meant(arguments: str) -> str:
     """The arguments in one way of writing them, as far as they can be read."""
     try:
-        return json.dumps(parse(arguments), sort_keys=True)
+        return json.dumps(parse("{}" if arguments.strip() in ("", "null") else arguments), sort_keys=True)
     except JsonError:
         return arguments

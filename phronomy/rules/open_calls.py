@@ -53,22 +53,31 @@ def waiting_call(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
     # A human may decide while the inner run writes its request, and before the outer one writes that it waits. It must not wait for
     # that again.
     decided = {decision.pending_id for decision in state.decisions}
-    waits = tuple(_with_votes(item, call) for item in outcome.pending if item.id not in decided)
+    waits = tuple(_as_listed(item, call) for item in outcome.pending if item.id not in decided)
     status = "nested" if len(waits) == len(outcome.pending) else "ready"
     noted = {"waiting": waits, "stopped": True, "note": outcome.__dict__["note"]}
     return with_usage(call, outcome.usage).evolve(status=status, attempt=max(call.attempt - 1, 0), **noted)
 
 
-def _with_votes(item: PendingApproval, call: Call) -> PendingApproval:
-    """What waits inside a call, with the votes and reminders that were noted out here: the run inside does not know of them."""
-    before = next((each for each in call.waiting if each.id == item.id), item)
+def _as_listed(item: PendingApproval, call: Call) -> PendingApproval:
+    """A request inside a call, with the votes and reminders that were noted out here: the run inside does not know of them.
+
+    A question, or a wait, that the body comes to again is the same request, and has its time.
+    """
+    before = next((each for each in call.waiting if each.id == item.id), None)
+    if before is None:
+        return item
+    if before.digest == item.digest:
+        item = item.evolve(requested_at=before.requested_at, expires_at=before.expires_at)
+        if item.trigger is not None and before.trigger is not None:
+            item = item.evolve(trigger=item.trigger.evolve(due_at=before.trigger.due_at))
     return item.evolve(votes=max(before.votes, item.votes, key=len), reminded=max(before.reminded, item.reminded))
 
 
 def settled_call(call: Call, result: CallResult) -> Call:
     """The call with its result; what only an open call needs is left out."""
     fields = {"arguments": None, "waiting": (), "usage": NO_USAGE, "brief": None, "votes": (), "reminded": 0}
-    return call.evolve(status="settled", result=result, **fields)
+    return call.evolve(status="settled", result=result, rejected=(), **fields)
 
 
 def with_usage(call: Call, usage: Usage) -> Call:

@@ -45,6 +45,7 @@ from phronomy.records.calls import (
     OutputRefused,
     Reminded,
     Replied,
+    Returned,
     Voted,
     Withdrawn,
 )
@@ -79,7 +80,7 @@ TABLE: Final[Mapping[str, Row]] = {
         Ending: ("finishing",),
     },
     "acting": {
-        # These eleven concern a call, and have to be legal for it too. So a forged or late row about one call does nothing to another.
+        # These twelve concern a call, and have to be legal for it too. So a forged or late row about one call does nothing to another.
         Judged: ("acting", "asking", "finishing"),
         Deferred: ("acting",),
         Decided: ("acting", "asking", "finishing"),
@@ -91,7 +92,8 @@ TABLE: Final[Mapping[str, Row]] = {
         CallUnknown: ("acting", "finishing"),
         CallWaits: ("acting", "finishing"),
         Withdrawn: ("acting", "finishing"),
-        Added: ("acting",),
+        Returned: ("finishing",),
+        Added: ("acting", "asking"),  # the model answers what was said, and not the result of a call
         Arrived: ("acting",),
         Narrowed: ("acting",),
         Guarded: ("acting",),
@@ -102,6 +104,7 @@ TABLE: Final[Mapping[str, Row]] = {
     },
     "finishing": {
         OutputRefused: ("asking", "finishing"),
+        Added: ("asking", "finishing"),  # it was sent before the end is stored, so the model answers it first
         Arrived: ("finishing",),
         Narrowed: ("finishing",),
         Guarded: ("finishing",),
@@ -115,18 +118,23 @@ TABLE: Final[Mapping[str, Row]] = {
     "call new": {Judged: ("call ready", "call asking", "call pending", "call settled")},
     "call asking": {Deferred: ("call pending",), Decided: ("call ready", "call settled")},
     "call pending": {
-        Decided: ("call ready", "call asking", "call answered", "call settled"),
+        # Pending still: it was for a run inside it.
+        Decided: ("call pending", "call ready", "call asking", "call answered", "call settled"),
         Voted: ("call pending",),  # it takes more people
         Reminded: ("call pending",),
+        Judged: ("call pending",),  # a decision that was taken around it did not follow, and it is asked about anew
     },
     # A human has answered where the agent's code was not. Whoever has that code checks the answer: it counts, or is asked for anew.
     "call answered": {
-        Decided: ("call ready", "call asking", "call settled"),
+        Decided: ("call answered", "call ready", "call asking", "call settled"),
         Judged: ("call pending",),
-        Voted: ("call pending",),
+        Voted: ("call answered", "call pending"),
+        Reminded: ("call answered",),  # of what waits inside it
     },
     # What a run inside the call waits for may be decided one by one; after the first of them the call is ready again.
     "call ready": {
+        # Its tool has changed, and reads it otherwise: it is judged anew, and asked about again.
+        Judged: ("call ready", "call asking", "call pending", "call settled"),
         CallStarted: ("call started",),
         Decided: ("call ready",),
         Voted: ("call ready",),
@@ -149,11 +157,11 @@ TABLE: Final[Mapping[str, Row]] = {
         Reminded: ("call nested",),
     },
     "call failed": {Decided: ("call ready",)},
-    "call settled": {},
+    "call settled": {Returned: ("call settled",)},  # all have settled, and its result is the answer of the run
 }
 """The table of an agent's run, and of the calls of any run."""
 
-_NO_GRAPH: Final = frozenset({Replied, Added, OutputRefused})
+_NO_GRAPH: Final = frozenset({Replied, Returned, Added, OutputRefused})
 """Outcomes that come from a model, or are said to one. A graph asks none: it goes on by what its nodes have made of its state."""
 
 _OF_GRAPHS: Final[Mapping[str, frozenset[type[Outcome]]]] = {

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.foundation.json_text import canonical
-from phronomy.records.calls import Call, CallResult, Decided, path_inside
-from phronomy.records.decisions import PAST
+from phronomy.records.calls import Call, CallResult, Decided, Judgement, path_inside
+from phronomy.records.decisions import PAST, block_key
 
 if TYPE_CHECKING:
     from phronomy.records.checkpoint import Checkpoint
 
 BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
+
+BLOCKED_TOOL: Final = (
+    "This tool was rejected for the rest of this run, so the call was not run. Do not call the tool again."
+)
 
 ENDED: Final = "The run was ended when a human rejected another call."
 
@@ -23,6 +27,10 @@ _EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "skipped": ("A human left this call out", "A human left this call out, so it was not run."),
     "expired": ("Nobody decided on this call in time", "Nobody decided on this call in time, so it was not run."),
     "call cancelled": ("This call was cancelled", "This call was cancelled, so it was not run."),
+    "given up": (
+        "The body did not make this call again",
+        "The body did not make this call again, so it was not run.",
+    ),
     "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),
     "superseded": (
         "A new message came before this call was decided",
@@ -34,6 +42,15 @@ _EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
 }
 """What happened, and what that means for a call that has not run."""
+
+
+def why_blocked(judgement: Judgement, blocked: tuple[str, ...]) -> str | None:
+    """The text for the model of a call that is rejected for good, or whose tool is; None for any other call."""
+    if not blocked or judgement.tool is None:
+        return None
+    if block_key(judgement.tool) in blocked:
+        return BLOCKED_TOOL
+    return BLOCKED if judgement.digest in blocked else None
 
 
 def left(call: Call, event: str, reason: str | None) -> str:

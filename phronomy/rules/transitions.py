@@ -8,7 +8,7 @@ is in `table.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol, assert_never, cast
 
 from phronomy.errors import IllegalOutcome
@@ -40,23 +40,47 @@ from phronomy.records.calls import (
     OutputRefused,
     Reminded,
     Replied,
+    Returned,
     Voted,
     Withdrawn,
     gate_identity,
     is_nothing,
     place_of,
 )
-from phronomy.records.chain import decision_on, handed_over, with_decision
+from phronomy.records.chain import decision_on, handed_over, is_handed_over, with_decision, written_by
 from phronomy.records.checkpoint import Checkpoint, asked_next, result_message
-from phronomy.records.decisions import PAST, Decision, Then, call_digest
+from phronomy.records.decisions import PAST, Decision, Then, block_key, call_digest
 from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
-from phronomy.records.moves import AskModel, Consult, Done, Finish, Guard, Judge, Move, ReadOutput, Run, Stop, Wait
-from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
+from phronomy.records.moves import (
+    AskModel,
+    Consult,
+    Done,
+    Finish,
+    Guard,
+    Judge,
+    Move,
+    ReadOutput,
+    Return,
+    Run,
+    Stop,
+    Wait,
+)
+from phronomy.rules.added_messages import (
+    added,
+    before_reply,
+    guarded,
+    is_ending,
+    said_on,
+    with_authors,
+    with_input,
+    without_unguarded,
+)
+from phronomy.rules.journal import folded
 from phronomy.rules.limits import Limits, before_acting, before_asking
 from phronomy.rules.open_calls import asked_again, failed_call, settled_call, waiting_call, with_usage
 from phronomy.rules.reminders import with_reminder
 from phronomy.rules.table import TABLE, phase
-from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
+from phronomy.rules.texts_for_model import INTERRUPTED, left, noted, refused_inside, told, why_blocked
 from phronomy.rules.triggers import after_decision, leaves_open
 from phronomy.rules.voted_calls import (
     asked_at,
@@ -64,6 +88,7 @@ from phronomy.rules.voted_calls import (
     check_votes_inside,
     is_governed,
     needs_check,
+    with_senders,
     with_vote,
     with_vote_inside,
 )
@@ -107,6 +132,8 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
         case "paused":
             return Wait(pending=state.pending)
         case "acting":
+            if (call := answering(state)) is not None and _has_settled(state):
+                return Return(call=call)
             # The limits come first. A run that has used up its calls must not ask a human about one that it would then refuse to
             # run.
             return before_acting(state, spec.limits) or plan_calls(state, spec)
@@ -147,7 +174,8 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
 
 def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
     """The next state. Raises `IllegalOutcome` where the table does not allow the outcome; nothing changes then."""
-    return close_turn(fold(state, outcome))
+    # Any outcome may have a human asked about a call: at first, or again, when it has failed or nobody knows what it did.
+    return close_turn(with_senders(fold(state, outcome)))
 
 
 def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
@@ -186,7 +214,7 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             return _fold_calls(state, outcome)
 
 
-def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:  # noqa: PLR0912  # a case for each outcome
     """The next state after an outcome that concerns open calls."""
     match outcome:
         case Judged():
@@ -205,10 +233,13 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             state = _with_call(state, call.evolve(status="started", attempt=outcome.attempt))
         case Withdrawn():
             state = _withdrawn(state, outcome)
+        case Returned():
+            state = _returned(state, outcome)
         case CallSettled():
             call = settled_call(_call(state, outcome.id, outcome), outcome.result)
             state = _costs(_spent(_with_call(state, call), outcome.elapsed), outcome.usage)
             state = state.evolve(rejecting=True) if outcome.then == "end" else state
+            state = state.evolve(decisions=(*state.decisions, *outcome.refusals)) if outcome.refusals else state
         case CallFailed():
             call = with_usage(_call(state, outcome.id, outcome), outcome.usage)
             failed = failed_call(call, outcome, is_ending(state))
@@ -243,9 +274,29 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     # makes messages of the results once, and not anew each time that one of hundreds of calls settles.
     if not state.calls:
         return said_on(state)
-    # The last one is mostly the last to settle.
-    if state.calls[-1].result is None or any(call.result is None for call in state.calls):
+    if not _has_settled(state) or answering(state) is not None:
         return state
+    return _closed(state)
+
+
+def _has_settled(state: Checkpoint) -> bool:
+    """True if every open call has its result."""
+    # The last one is mostly the last to settle.
+    return state.calls[-1].result is not None and all(call.result is not None for call in state.calls)
+
+
+def answering(state: Checkpoint) -> Call | None:
+    """The call whose result is the answer of the run, once all have settled: the first of them. None: the model is asked again.
+
+    It is, if somebody said more meanwhile, or if the conversation was handed over: then another agent answers.
+    """
+    found = next((call for call in state.calls if call.result is not None and call.result.is_answer), None)
+    if found is None or state.added or is_ending(state) or is_handed_over(state.calls):
+        return None
+    return found
+
+
+def _closed(state: Checkpoint) -> Checkpoint:
     # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer nothing.
     results = [
         result_message(call.call_id, noted(call, call.result))
@@ -256,14 +307,22 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
 
 
+def _returned(state: Checkpoint, outcome: Returned) -> Checkpoint:
+    """The state with the result of a call as the last word: it is finished as an answer of the model would be."""
+    call = answering(state)
+    if call != _call(state, outcome.id, outcome) or not _has_settled(state):
+        raise IllegalOutcome("acting", "Returned", f"the result of call {outcome.id} is not the answer of the run")
+    state = _closed(state)
+    # A provider wants an answer behind the results, or the next message of the thread would stand beside them (law 6).
+    said = Conversation.of(state.messages).plus(Message(role="assistant", content=outcome.text, returned=True))
+    return state.evolve(messages=said, unguarded="output" if outcome.guarded else None)
+
+
 def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
     """The state of a checkpoint with its journal folded in."""
-    state = checkpoint
-    if checkpoint.journal:
-        state = checkpoint.evolve(journal=())
-        for outcome in checkpoint.journal:
-            state = fold(state, outcome)
-    return state
+    if not checkpoint.journal:
+        return checkpoint
+    return folded(checkpoint.evolve(journal=()), checkpoint.journal, fold)[0]
 
 
 def finish_of(state: Checkpoint) -> Finish:
@@ -285,6 +344,7 @@ def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
 
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
+    state = before_reply(state, outcome.read)
     said = Conversation.of(state.messages)
     # Some providers leave the ids of calls empty, or use one twice. Two calls of one id could not be told apart by whoever decides,
     # nor by the results that follow. The id of the provider is kept beside ours.
@@ -343,10 +403,12 @@ def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
     # anybody being asked twice.
     for judgement in outcome.judgements:
         call = _call(state, judgement.id, outcome)
-        if (
-            call.status == "answered" and judgement.verdict != "pend"
-        ):  # an answer that was checked is a decision, or no answer
-            raise IllegalOutcome("call answered", "Judged", "it is decided, or asked about anew")
+        # An answer that was checked is a decision, or no answer; so it is where one inside a call did not follow.
+        if call.status in ("answered", "pending") and judgement.verdict != "pend":
+            raise IllegalOutcome(f"call {call.status}", "Judged", "it is decided, or asked about anew")
+        begun = call.attempt > 0 or call.stopped or call.waiting != ()
+        if call.status == "ready" and (begun or (call.approved and judgement.verdict == "run")):
+            raise IllegalOutcome("call ready", "Judged", "it has begun, or its approval was for other arguments")
         given = decision_on(state, call.pending_id) if call.status == "answered" else None
         kept = {"votes": given.votes[:-1], "reminded": call.reminded} if given is not None and given.votes else {}
         kept = kept if judgement.digest == call.digest else {}
@@ -362,11 +424,12 @@ def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
     """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
     facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
-    call = call.evolve(**facts, repeatable=judgement.repeatable)
+    direct = judgement.return_direct or call.return_direct
+    call = call.evolve(**facts, repeatable=judgement.repeatable, return_direct=direct)
     # This comes before what the judgement says. A policy that has changed since must not bring back what a human has refused for
     # good.
-    if judgement.digest is not None and judgement.digest in blocked:
-        return settled_call(call, CallResult(kind="rejected", content=BLOCKED))
+    if (why := why_blocked(judgement, blocked)) is not None:
+        return settled_call(call, CallResult(kind="rejected", content=why))
     if judgement.result is not None:
         return settled_call(call, judgement.result)
     if judgement.verdict == "run":
@@ -385,8 +448,8 @@ def _voted(state: Checkpoint, outcome: Voted) -> Checkpoint:
     call = _asked(state, decision.pending_id, outcome)
     item = next((each for each in call.waiting if each.id == decision.pending_id), None)
     if item is not None:
-        return _with_call(state, with_vote_inside(call, item, outcome))
-    voted = with_vote(call, outcome)
+        return _with_call(state, with_vote_inside(call, item, outcome, state.path))
+    voted = with_vote(call, outcome, state.path)
     if outcome.request is not None:
         # The old request is over, and the record says by whom. The new one begins with the votes that are for what it asks.
         state = with_decision(state, decision, decision_on(state, decision.pending_id))
@@ -406,29 +469,37 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     if decision.event_id is not None and state.events:  # it may be one that was kept until now
         state = state.evolve(events=tuple([each for each in state.events if each.id != decision.event_id]))
     question = call.question(decision.pending_id, state.path)
+    # A call that has waited for something inside may be asked about itself: it failed, or nobody knows what it did.
+    inside = bool(call.waiting) and decision.pending_id != call.pending_id
     # A decision names the digest of what was shown. If another one stands there now, somebody decided on something else, and it
     # does not count (law 2).
-    if (call.digest if question is None else question.digest) != decision.digest and (question or not call.waiting):
+    if (call.digest if question is None else question.digest) != decision.digest and (question or not inside):
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
     # The decision is for a run inside the call, or for what its body asked. The call itself is not decided: it is run again, and
     # hands the decision down to where it was asked for.
     # So it is where a trigger of a wait is superseded, since another one fired; the call waits on until that is written.
-    if call.waiting and (question is None or leaves_open(question, decision)):
-        check_votes_inside(call, decision)
+    if inside and (question is None or leaves_open(question, decision)):
+        check_votes_inside(call, decision, state.path)
+        state = with_authors(state, decision, call)
         state = _with_call(state, after_decision(call, decision))
         return state.evolve(rejecting=True) if decision.ends_all else _ended_by(decision, state)
     if call.gate:
-        return _passed(state, call, outcome)
+        return _passed(with_authors(state, decision, call), call, outcome)
     if needs_check(call, decision):
         if call.status != "pending":
             raise IllegalOutcome(f"call {call.status}", "Decided", "no human is asked about it")
         return _with_call(state, call.evolve(status="answered", approved=decision.pending_id))
     if is_governed(call, outcome.edited):
-        check_votes(call, outcome, state.requester)
+        check_votes(call, outcome, state.requester, state.path)
+    state = with_authors(state, decision, call)
     if decision.kind == "approve":
         return _approved(state, call, outcome)
     result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=told(call, outcome))
-    state = _with_call(state, settled_call(call, result))
+    if decision.kind == "respond" and call.return_direct:
+        result = result.evolve(answer=decision.json_text("content"))
+    # A call has the id of its own request, and of what its body asked none once it has settled.
+    asked = (decision.pending_id,) if question is not None else ()
+    state = _with_call(state, settled_call(call, result).evolve(rejected=asked))
     if decision.kind == "reject":
         return _after_rejection(state, call, decision.then)
     return _ended_by(decision, state)
@@ -487,9 +558,12 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
 
 
 def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
-    if then == "block" and call.digest is not None and call.digest not in state.blocked:
-        return state.evolve(blocked=(*state.blocked, call.digest))
-    return state.evolve(rejecting=True) if then == "end" else state
+    if then == "end":
+        return state.evolve(rejecting=True)
+    if then == "continue" or call.tool is None or call.digest is None:
+        return state
+    key = call.digest if then == "block" else block_key(call.tool)
+    return state if key in state.blocked else state.evolve(blocked=(*state.blocked, key))
 
 
 def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
@@ -498,7 +572,9 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
     if any(call.result is None for call in state.calls):
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
-        state = _settle_unstarted(state, "cancelled", "ended")
+        state = settle_unstarted(state, "cancelled", "ended")
+    elif state.calls and answering(state) is not None:
+        raise IllegalOutcome("acting", "Finished", "the result of a call is yet to be made its answer")
     if is_ending(state) and outcome.status != (
         to := finish_of(state).status
     ):  # written, unseen, after the run was ended
@@ -509,6 +585,8 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
     if state.ending is not None:  # the first one counts
         return state
+    if outcome.reason and (outcome.by is not None or outcome.unnamed):  # the next run of the thread reads it
+        state = written_by(state, outcome.by)
     # What has not begun is settled at once, what runs is waited for. So a cancelled run leaves no call of which nobody knows what
     # it did.
     return _settled_by_ending(state.evolve(ending=outcome))
@@ -516,16 +594,17 @@ def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
 
 def _settled_by_ending(state: Checkpoint) -> Checkpoint:
     """The state with what has not started settled, if the run was ended meanwhile."""
-    return _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
+    return settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
 
 
-def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkpoint:
+def settle_unstarted(state: Checkpoint, kind: Settlement, event: str, ids: Collection[str] | None = None) -> Checkpoint:
+    """The state with the calls of these ids settled, as far as they have not started; None: all calls."""
     reason = state.ending.reason if state.ending is not None else None
     calls = []
     for call in state.calls:
         # A call that has begun is not settled here: its worker still writes what came of it, and a result that says "cancelled"
         # would be a lie if it took effect.
-        if call.status not in ("started", "settled"):
+        if call.status not in ("started", "settled") and (ids is None or call.id in ids):
             state = _costs(state, call.usage)
             call = settled_call(
                 call, refused_inside(state, call) or CallResult(kind=kind, content=left(call, event, reason))

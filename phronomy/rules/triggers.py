@@ -97,7 +97,9 @@ def after_decision(call: Call, decision: Decision) -> Call:
     """The call after a decision on what waits in it: it runs again, or waits for the rest of a wait."""
     item = next((each for each in call.waiting if each.id == decision.pending_id), None)
     waits = tuple(each for each in call.waiting if each is not item)
-    status: CallStatus = "started" if call.status == "started" else "ready"
+    # It runs still, or is asked about itself: a human is to say, or has said, what became of it.
+    keeps = ("started", "asking", "pending", "answered")
+    status: CallStatus = call.status if call.status in keeps else "ready"
     if item is not None and item.trigger is not None:
         others = others_of(item, waits)
         if waits and (decision.kind == "supersede" or not is_over(item, others, decision)):

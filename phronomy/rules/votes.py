@@ -9,17 +9,20 @@ The gate counts once more, with what stands in the record alone, before anything
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.records.approvers import Approvers, Escalation, Vote
+from phronomy.records.approvers import Approvers, Escalation, Vote, authors_of
 from phronomy.records.decisions import PendingApproval
-from phronomy.records.principals import Principal
+from phronomy.records.principals import Principal, id_of_person
 
 GOVERNED: Final = ("approval", "failed", "outcome_unknown")
 """Why a human is asked, where the approvers of a call count: to let a run go on at a breakpoint approves of nothing."""
+
+_NAMED: Final = 5
+"""The number of writers that a text names."""
 
 VoteKind: TypeAlias = Literal["approve", "reject", "respond"]
 
@@ -84,12 +87,20 @@ def names(level: Approvers, person: Principal) -> bool:
 
 def is_requester(vote: Iterable[str], requester: Principal | None) -> bool:
     """Whether one of these ids is that of who asked for the run. If that is not known, it may be anybody."""
-    return requester is None or requester.id in vote
+    return requester is None or id_of_person(requester) in vote
+
+
+def has_asked(level: Approvers, vote: Collection[str], requester: Principal | None) -> bool:
+    """True if one of these ids belongs to somebody who asked for the run, or wrote earlier in its conversation.
+
+    `vote` are the ids of a voter, and of all whose deputy they are: who asked could as well have told their deputy to approve.
+    """
+    return is_requester(vote, requester) or any(not id or id in vote for id in authors_of(level.authors, level.known))
 
 
 def counts_at(place: int, level: Approvers, vote: Vote, requester: Principal | None) -> bool:
     """Whether a vote counts at a level that is in force; `place` is that of the level in the request."""
-    if vote.kind != "reject" and level.not_requester and is_requester(vote.ids, requester):
+    if vote.kind != "reject" and level.not_requester and has_asked(level, vote.ids.union(vote.deputy_of), requester):
         return False
     return names(level, vote.person) or (bool(level.predicates) and place in vote.levels)
 
@@ -152,12 +163,16 @@ def _once_each(votes: Sequence[Vote]) -> list[int]:
 
     Nobody can vote again as long as their vote stands. It does not where a deputy has voted who is none any more.
     """
+    people: set[str] = set()
     seen: set[str] = set()
     found: list[int] = []
     for place in reversed(range(len(votes))):
-        if seen.isdisjoint(votes[place].ids):
+        vote = votes[place]
+        # An alias under which one has come is no second person. Of two who came under one alias, it has moved in between.
+        if seen.isdisjoint(vote.ids) and people.isdisjoint(vote.names):
             found.append(place)
-        seen |= votes[place].ids
+        people |= vote.ids
+        seen |= vote.names
     return found[::-1]
 
 
@@ -193,4 +208,8 @@ def _told(level: Approvers) -> str:
     who = [*level.roles, *level.ids, *(f"whoever {name} accepts" for name in level.predicates)]
     people = " or ".join(who) or "anybody who says who they are"
     but = ", but not the requester" if level.not_requester else ""
+    if authors := authors_of(level.authors, level.known):
+        named = [id or "somebody unknown" for id in authors[:_NAMED]]
+        more = f" and {len(authors) - _NAMED:,} more" if len(authors) > _NAMED else ""
+        but += f", nor {', '.join(named)}{more}, who have written in this conversation"
     return f"{level.needed} of {people}{but}"

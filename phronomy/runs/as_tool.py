@@ -15,6 +15,7 @@ from phronomy.errors import NodeFailed, PhronomyError, ToolDefinitionError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import JsonDict
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
@@ -29,7 +30,8 @@ class AgentToolOptions(TypedDict, total=False):
     `requires_approval` is about the call itself, before the nested run starts. Calls in the nested run follow the
     requirements of their own tools, and the approval policies around the run. `on_failure` says what happens if the
     nested run fails. With `"stop"` (the default) the outer run stops too, and a resume continues inside the nested run.
-    With `"model"` the model is told, and the nested run has ended.
+    With `"model"` the model is told, and the nested run has ended. With `return_direct`, the answer of the nested run is
+    that of the outer run.
     """
 
     requires_approval: Requirement
@@ -38,6 +40,7 @@ class AgentToolOptions(TypedDict, total=False):
     risk: str | None
     scopes: Iterable[str]
     redact: Any
+    return_direct: bool
     on_failure: Literal["model", "stop"]
 
 
@@ -106,6 +109,13 @@ class AgentTool(Piecewise, Tool):
         # If this is ever entered, a run has gone around its own driver, and around its gates.
         raise AssertionError("the run behind a call is driven; it is never called")
 
+    def result_schema(self, *, by_alias: bool = True) -> JsonDict | None:
+        """The JSON Schema of the answers of its runs; None of a graph, whose channels it does not know."""
+        spec: Spec = self.inner.spec
+        if spec.kind != "agent":
+            return None
+        return {"type": "string"} if spec.output is None else spec.output.value_schema(by_alias=by_alias)
+
     def _target(self) -> Callable[..., Any]:
         return self.into
 
@@ -133,6 +143,7 @@ class Delegated:
 
     tool: AgentTool
     call: Call
+    is_body: bool = False
 
     @property
     def spec(self) -> Spec:

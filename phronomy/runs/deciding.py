@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from typing_extensions import Unpack
 
@@ -171,6 +172,7 @@ class Deciding(Stopping[Deps, Output]):
         thread_id: str | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
@@ -178,13 +180,13 @@ class Deciding(Stopping[Deps, Output]):
 
         Name the run by a checkpoint, a checkpoint id, a run id, a branch id, or its `thread_id`. Questions,
         breakpoints, failed calls, calls of unknown outcome and expired requests stay pending. If somebody decides one
-        of the approvals at the same moment, none is approved. Raises what `resume` raises, and `UnknownPending` if
-        there is nothing to approve.
+        of the approvals at the same moment, none is approved. `metadata`, a JSON object of at most 16 KB, is kept with
+        each of the decisions. Raises what `resume` raises, and `UnknownPending` if there is nothing to approve.
         """
         home = self._store_of(run)
         at, waiting = pending.approvals_at(home, run, thread_id, bearer=self._bearer)
         # One write for all of them. If one was decided in that moment, none counts: what the caller saw is not what waits.
-        decided = dict.fromkeys(waiting, Approve())
+        decided = dict.fromkeys(waiting, _approval_with(metadata))
         return self.resume(at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options)
 
     async def aapprove_all(
@@ -194,13 +196,18 @@ class Deciding(Stopping[Deps, Output]):
         thread_id: str | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """The async twin of `approve_all`."""
         home = self._store_of(run)
         at, waiting = await in_store(home, pending.approvals_at, home, run, thread_id, bearer=self._bearer)
-        decided = dict.fromkeys(waiting, Approve())
+        decided = dict.fromkeys(waiting, _approval_with(metadata))
         return await self.aresume(
             at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options
         )
+
+
+def _approval_with(metadata: Any) -> Approve:
+    return Approve(metadata=metadata)

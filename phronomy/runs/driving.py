@@ -70,6 +70,9 @@ async def aclaim(runner: Runner) -> bool:
         return await runner.acommit(seal=runner.dirty, intents=begin(runner))
     except Held:
         return False
+    except GeneratorExit:  # garbage of a loop that was closed: nothing can be awaited here, and the lease runs out
+        runner.ledger.drop()
+        raise
     except BaseException as error:
         await aleave(runner, error)
         raise

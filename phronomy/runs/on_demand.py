@@ -22,7 +22,8 @@ from phronomy.records.principals import Principal, as_principal
 from phronomy.runs.finding import lookup
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import latest_ended
-from phronomy.stores.derived.forking import forked, told
+from phronomy.stores.derived.forking import as_then, forked, told
+from phronomy.stores.derived.people import check_known
 from phronomy.stores.log.log import row_entry, settled_in
 from phronomy.stores.rows import OPEN, Append, Behind, Branch, Held
 
@@ -74,11 +75,14 @@ def restore(
     if type(restore_timeline) is not bool:
         raise ConfigurationError(f"restore_timeline is True or False, not {quoted(restore_timeline)}")
     who = as_principal(by)
+    check_known(store, who)
     # A bearer's text is tried out apart, as for a resume.
     branch, given, where = lookup.meant(store, given, bearer=bearer)
     _check_kind(spec, given)
-    runner = Runner(spec, Ledger(store, branch, given), given, deps=None)
-    opened = lookup.Opened(branch=branch, head=given, runner=runner, live=False, lapsed={})
+    # By what the new branch will have: what happened after the checkpoint does not come along, and is no reason against it.
+    then = as_then(where, given)
+    runner = Runner(spec, Ledger(store, branch, then), then, deps=None)
+    opened = lookup.Opened(branch=branch, head=then, runner=runner, live=False, lapsed={})
     lookup.check_drift(opened, accept=accept_changes)
     if where is not store and any(
         part.journal for part in (given, *given.nested)
@@ -110,6 +114,13 @@ def _labeled(store: Store, spec: Spec, branch: Branch, head: Checkpoint, label: 
     # With a call under way there is no state to keep: nobody knows what it has done. `recover` finds that out first.
     if runner.in_flight:
         raise CheckpointError(f"the worker of run {head.run_id} was lost while a call ran: recover the run first")
+    # The new row takes in what was journaled. Recovery finds by the journal what nobody has carried out yet, and would find it no
+    # more: somebody who has decided would wait for good.
+    lost = branch.status == "running" and (branch.owner is not None or bool(head.journal))
+    if lost or branch.handed is not None:
+        raise CheckpointError(
+            f"something is recorded in run {head.run_id} that nobody has carried out yet: recover the run first, then label it"
+        )
     # The next of the chain, with nothing new in it: the label must be on a row, and the row of the head is written already. What
     # was journaled is in it, and the next worker goes on from there.
     sealed = seal(runner.state, id=new_id("ckpt"), at=now(store)).evolve(label=label, journal=(), nested=())

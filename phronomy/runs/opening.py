@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, get_args
 
-from phronomy.approvals.answers import KINDS
+from phronomy.approvals.answers import has_words
 from phronomy.engine.judging.decide import adecide, decide
 from phronomy.engine.judging.due import expiry
 from phronomy.engine.ledger import now
@@ -24,7 +26,7 @@ from phronomy.errors import (
     RunFailed,
 )
 from phronomy.foundation.quoting import quoted_word
-from phronomy.records.calls import Added, Ending, Halted, Outcome, Voted
+from phronomy.records.calls import Added, Decided, Ending, Halted, Outcome, Voted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
 from phronomy.records.moves import Wait
@@ -40,10 +42,14 @@ from phronomy.runs.finding.handover import hand_over
 from phronomy.runs.finding.lookup import Opened
 from phronomy.runs.options import OnPending
 from phronomy.stores.base import Store
+from phronomy.stores.derived.people import as_met
+from phronomy.stores.derived.voters import check_may_decide
 from phronomy.stores.derived.voting import note_refusal
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store, reading
 from phronomy.stores.rows import Branch, Occupied
+
+_log = logging.getLogger("phronomy")
 
 
 class Opening:
@@ -175,6 +181,8 @@ class Opening:
         # The answers are read against the checkpoint that the caller has seen, and counted against the head of the branch: two
         # people may decide two calls of one checkpoint, one after the other.
         found = decisions.answers(given, choice)
+        if _speaks(spec, choice, found):
+            choice = replace(choice, by=as_met(home, choice.by))
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
             # Opened anew for each try. Whoever was first may have decided this, or have changed what an edit is judged by.
@@ -193,6 +201,7 @@ class Opening:
                 taken.append(_taken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
+            _warn_of_shown(opened, taken, edits)
             # The edits first: what was decided is to run on the state that they leave.
             taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
@@ -234,6 +243,8 @@ class Opening:
             branch, given, store = other.found()
             choice = other.choice(choice, given)
         found = decisions.answers(given, choice)
+        if _speaks(spec, choice, found):
+            choice = replace(choice, by=await reading(home, as_met, home, choice.by))
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
             opened = await reading(store, lookup.open_head, store, spec, deps, branch.id, seen)
@@ -246,6 +257,7 @@ class Opening:
                 taken.append(await _ataken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
+            _warn_of_shown(opened, taken, edits)
             taken = [*edits, *in_order(taken, opened.runner.state.pending)]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
@@ -265,6 +277,11 @@ class Opening:
             opened.runner.late, opened.runner.watched = tuple(late), watched
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _speaks(spec: Spec, choice: Choice, found: Mapping[str, Answer]) -> bool:
+    """True if models may read words of the person who decides: then the record says which person that was."""
+    return spec.flow is not None or choice.input is not None or any(has_words(each) for each in found.values())
 
 
 def _takes_scopes(spec: Spec, opened: Opened) -> bool:
@@ -294,9 +311,10 @@ def _taken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice
     """The outcome of one answer. That somebody tried who may not is in the trail."""
     runner, waiting = lookup.asker(opened.runner, pending_id)
     try:
+        check_may_decide(store, pending_id, choice.by)
         outcome = decide(runner, waiting, answer, by=choice.by, channel=choice.channel)
     except NotAnApprover as error:
-        note_refusal(store, error, KINDS[type(answer)], choice.by, choice.channel)
+        note_refusal(store, error, answer.kind, choice.by, choice.channel)
         raise
     return decisions.with_key(outcome, answer, choice)
 
@@ -305,9 +323,10 @@ async def _ataken(store: Store, opened: Opened, pending_id: str, answer: Answer,
     """As `_taken`."""
     runner, waiting = lookup.asker(opened.runner, pending_id)
     try:
+        await reading(store, check_may_decide, store, pending_id, choice.by)
         outcome = await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel)
     except NotAnApprover as error:
-        await in_store(store, note_refusal, store, error, KINDS[type(answer)], choice.by, choice.channel)
+        await in_store(store, note_refusal, store, error, answer.kind, choice.by, choice.channel)
         raise
     return decisions.with_key(outcome, answer, choice)
 
@@ -320,6 +339,23 @@ def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence
         # An error of a callback of the caller. With these they can go on from where the run still stands.
         error.run_id, error.checkpoint = opened.branch.run_id, opened.head
         raise
+
+
+def _warn_of_shown(opened: Opened, taken: Sequence[Outcome], edits: Sequence[Outcome]) -> None:
+    """Log which nodes are approved with the state that was shown, where the same resume changes the state."""
+    waiting = {item.id: item for item in opened.runner.state.pending} if edits else {}
+    for outcome in taken:
+        if not isinstance(outcome, Decided) or outcome.decision.kind != "approve" or outcome.edited is not None:
+            continue
+        item = waiting.get(outcome.decision.pending_id)
+        if item is not None and item.why == "approval" and item.tool.source == "node" and "state" in item.args:
+            _log.warning(
+                "run %s: node %s was approved with the state that was shown, and runs with that, not with the state that this resume"
+                " changes (pending %s): to have it run with another one, edit it with Approve(args=...)",
+                opened.branch.run_id,
+                item.tool_name,
+                item.id,
+            )
 
 
 def _said(

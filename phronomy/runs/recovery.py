@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy.engine.spec import Spec
-from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
+from phronomy.errors import CheckpointNotFound, ConfigurationError, PhronomyError, RunBusy
 from phronomy.foundation.checks import is_count
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted
@@ -42,8 +43,7 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
     check_limit(limit)
     now = store.clock()
-    # By the name of the agent: another one has other tools, and would take each of these runs for changed.
-    left = [each for each in abandoned(store) if each.agent == spec.name]
+    left = abandoned(store, agent=spec.name)
     # What has lapsed is settled by whoever comes by. Nobody may come by for weeks, so recovery does.
     late = reminders.expired(store, now, limit, agent=spec.name)
     places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
@@ -52,7 +52,7 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
 
 def found_in(store: Store, run_id: str) -> list[Branch]:
     """The branches of one run that `found` would find, whichever agent it is of."""
-    left = {branch.id for branch in abandoned(store, run_id)} | late_in(store, run_id, store.clock())
+    left = {branch.id for branch in abandoned(store, run_id=run_id)} | late_in(store, run_id, store.clock())
     return [branch for branch in store.branches(run_id=run_id) if branch.id in left]
 
 
@@ -66,18 +66,34 @@ def decided_at(store: Store, branch_id: str) -> list[datetime]:
     return [each.decision.at for each in store.head(branch_id)[1].journal if isinstance(each, Decided)]
 
 
-def abandoned(store: Store, run_id: str | None = None) -> list[Branch]:
-    """The branches with unfinished work, of a run or of all, whatever their status.
+def abandoned(store: Store, *, run_id: str | None = None, agent: str | None = None) -> list[Branch]:
+    """The branches with unfinished work, of a run, of an agent or of all, whatever their status; those that cannot be read come last.
 
     Their worker is gone, or entries were left for a worker that had just given up its claim. Not among them are forks
     that nobody has driven yet, and runs that somebody drives by `step`.
     """
     # Two kinds of left work: a run whose lease is over, and a decision that was put into the log of a worker which had just let go.
     running, handed = let_go_of(store, store.clock(), run_id)
+    # By the name of the agent: another one has other tools, and would take each of these runs for changed.
+    left = {each.id: each for each in (*running, *handed) if agent is None or each.agent == agent}
+    found = {each.id: each for each in handed if each.id in left}
+    unread: dict[str, Branch] = {}
     # `running` with no owner and an empty journal is a run that somebody goes through step by step, or a fork that nobody has
     # driven. To carry it on would run what nobody asked for.
-    left = [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
-    return list({each.id: each for each in (*left, *handed)}.values())
+    for branch in left.values():
+        if branch.owner is not None or branch.id in found:
+            found[branch.id] = branch
+            continue
+        try:
+            if store.head(branch.id)[1].journal:
+                found[branch.id] = branch
+        except CheckpointNotFound:  # deleted meanwhile
+            continue
+        # One that cannot be read costs its own run, and never the others their turn. Whoever carries it on meets the error, and
+        # tells it. It comes last, so that many of them leave room for the rest.
+        except PhronomyError:
+            unread[branch.id] = branch
+    return [*(each for id, each in left.items() if id in found), *unread.values()]
 
 
 def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list[Branch], list[Branch]]:
@@ -148,33 +164,53 @@ def _is_held(store: Store, branch_id: str) -> bool:
     return store.lineage(branch_id=branch_id).branch.is_held(store.clock())
 
 
-def tidy(store: Store, spec: Spec, limit: int) -> None:
-    """Make the missing announcements, delete the runs that are older than the store's `ttl`, and documents that have expired."""
+def tidy(store: Store, spec: Spec, limit: int) -> list[Recovery[Any]]:
+    """Make the missing announcements, delete the runs that are older than the store's `ttl`, and documents that have expired.
+
+    Returns the failures: branches of which nothing can be announced, since they cannot be read.
+    """
     # After the runs were carried on, so that what they came to is told as well (law 8).
-    for branch_id in unannounced(store, spec, limit):
-        announce(store, branch_id, spec.announcements)
+    failed: list[Recovery[Any]] = []
+    for branch in unannounced(store, spec):
+        if (error := announce(store, branch.id, spec.announcements)) is not None:
+            failed.append(Recovery(run_id=branch.run_id, branch_id=branch.id, error=error))
+        elif (limit := limit - 1) == 0:
+            break
     # Last of all: what is deleted here can no longer be announced. With a ttl, the documents go as well.
     if store.ttl is not None:
         store.prune(older_than=store.ttl)
     else:
         store.expire_documents()
+    return failed
 
 
-async def atidy(store: Store, spec: Spec, limit: int) -> None:
+async def atidy(store: Store, spec: Spec, limit: int) -> list[Recovery[Any]]:
     """As `tidy`."""
-    for branch_id in await in_store(store, unannounced, store, spec, limit):
-        await aannounce(store, branch_id, spec.announcements)
+    failed: list[Recovery[Any]] = []
+    for branch in await in_store(store, unannounced, store, spec):
+        if (error := await aannounce(store, branch.id, spec.announcements)) is not None:
+            failed.append(Recovery(run_id=branch.run_id, branch_id=branch.id, error=error))
+        elif (limit := limit - 1) == 0:
+            break
     if store.ttl is not None:
         await in_store(store, store.prune, older_than=store.ttl)
     else:
         await in_store(store, store.expire_documents)
+    return failed
 
 
-def unannounced(store: Store, spec: Spec, limit: int) -> list[str]:
+def with_failures(done: Iterable[Recovery[Any] | None], failed: Sequence[Recovery[Any]]) -> list[Recovery[Any]]:
+    """The results of the runs that were carried on, then the failures of others."""
+    found = [each for each in done if each is not None]
+    known = {each.branch_id for each in found}
+    return found + [each for each in failed if each.branch_id not in known]
+
+
+def unannounced(store: Store, spec: Spec) -> list[Branch]:
     """The branches of this agent, held by nobody, of which not everything was announced."""
     if not spec.announcements:
         return []
     now = store.clock()
     # Whoever holds a branch announces what it writes there. To do it here as well would tell the same thing twice, out of order.
     branches = store.select_branches(BranchFilter(unannounced=True))
-    return [each.id for each in branches if each.agent == spec.name and not each.is_held(now)][:limit]
+    return [each for each in branches if each.agent == spec.name and not each.is_held(now)]

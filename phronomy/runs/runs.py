@@ -166,9 +166,10 @@ class Runs(Deciding[Deps, Output]):
     ) -> Result[Output]:
         """Continue a run from a checkpoint, or from the id of a checkpoint, with the decisions that it waits for.
 
-        `approved` decides the first pending call. `decisions` decides any number of calls, by pending id, or by the id
-        of a call if only one call has it. If nothing is pending, no decision is needed. `input` is a message for the
-        agent; the model reads it after the results of the calls. With `write_to`, the id of a new branch, the run goes on
+        `approved` decides the only request that people answer; if there are more, nothing is decided (`NothingDecided`).
+        `decisions` decides any number of requests, by pending id, or by the id of a call if only one call has it. If
+        nothing is pending, no decision is needed. `input` is a message for the agent; the model reads it after the
+        results of the calls. With `write_to`, the id of a new branch, the run goes on
         in that branch, as in a fork, and the checkpoint's own branch does not change. If several people decide the same
         approval, one wins, and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
         changed; `AgentChanged` if the agent has changed, unless `accept_changes`; `RunBusy` if nothing is decided and
@@ -424,8 +425,8 @@ class Runs(Deciding[Deps, Output]):
 
         It continues runs whose worker or caller is gone, as `recover` does. It settles approvals that have expired,
         makes missing announcements, and deletes runs that are older than the store's `ttl`. `limit` (1 or more) is the
-        largest number of each kind. Runs of other workers are left alone. A run that fails is in the list with its
-        error, and nothing is raised.
+        largest number of each kind. Runs of other workers are left alone. A run that fails, or that cannot be read, is in
+        the list with its error, and nothing is raised.
         """
         spec, _ = self._for_call(options, "recover_all")
         # The list first, then the work: a run that stops anew while it is recovered is not taken up twice in one sweep.
@@ -433,8 +434,7 @@ class Runs(Deciding[Deps, Output]):
         found = recovery.found(self.store, spec, limit)
         # One after the other, each to where it rests. What fails of one keeps no other from its turn.
         done = [recovery.carried_on(self, each, options) for each in found]
-        recovery.tidy(self.store, spec, limit)
-        return [each for each in done if each is not None]
+        return recovery.with_failures(done, recovery.tidy(self.store, spec, limit))
 
     async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
         """The async twin of `recover_all`."""
@@ -442,8 +442,7 @@ class Runs(Deciding[Deps, Output]):
         await recovery.aremind(self.store, spec, limit)
         found = await in_store(self.store, recovery.found, self.store, spec, limit)
         done = [await recovery.acarried_on(self, each, options) for each in found]
-        await recovery.atidy(self.store, spec, limit)
-        return [each for each in done if each is not None]
+        return recovery.with_failures(done, await recovery.atidy(self.store, spec, limit))
 
     # Being part of another
 
@@ -499,10 +498,10 @@ class Runs(Deciding[Deps, Output]):
     ) -> Checkpoint:
         """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
-        The new branch has no decisions that were made after the checkpoint; an unused approval is requested again. If a
-        call with the same arguments has completed in another branch, its result is used; a call that failed runs again.
-        With `rerun` a call that has completed runs again too, with another idempotency key. The audit trail says who has
-        forked the run: `by`. Raises `CheckpointError` if the run has ended at the checkpoint.
+        The new branch has no decisions that were made after the checkpoint. A call that was approved and has not settled
+        needs a new approval. If a call with the same arguments has completed in another branch, its result is used; a
+        call that failed runs again. With `rerun` a call that has completed runs again too, with another idempotency key.
+        The audit trail says who has forked the run: `by`. Raises `CheckpointError` if the run has ended at the checkpoint.
         """
         home = self._store_of(checkpoint)
         # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.
@@ -525,8 +524,8 @@ class Runs(Deciding[Deps, Output]):
 
         Pending requests stay pending. With a `label`, the state is stored under it as a new checkpoint: the next of the
         chain, or a copy of the end. Raises `RunBusy` if a worker holds the run. Raises `CheckpointError` for a run of
-        another kind, a run whose worker was lost during a call, and a label for the end of a run after which the thread
-        has gone on.
+        another kind. With a label, also for a run in which something is left to be carried out, such as a decision or the
+        call of a lost worker, and for the end of a run after which the thread has gone on.
         """
         # A label goes into the log under a claim, as any other write: two who label at once get two checkpoints, one after the other.
         return on_demand.checkpoint(self._store_of(run), self.spec, run, label=label, bearer=self._bearer)
@@ -545,12 +544,12 @@ class Runs(Deciding[Deps, Output]):
     ) -> Checkpoint:
         """Go back to a checkpoint, also to the end of a run. Return the first checkpoint of a new branch from there.
 
-        Pending requests are pending again, with new ids. The thread goes on from the new branch, and the old branch
-        does not change. The timeline of the new branch includes the old one up to the checkpoint, unless
-        `restore_timeline=False`. The audit trail says who has gone back: `by`. All is checked first, then written at
-        once. Raises `CheckpointError` for a checkpoint of another kind, `AgentChanged` unless `accept_changes`,
-        `RunBusy` if a worker holds this run or another one of the thread, and `ThreadBusy` if a run of the thread has
-        not ended.
+        Pending requests are pending again, with new ids, and a call that was approved and has not settled needs a new
+        approval. The thread goes on from the new branch, and the old branch does not change. The timeline of the new
+        branch includes the old one up to the checkpoint, unless `restore_timeline=False`. The audit trail says who has
+        gone back: `by`. All is checked first, then written at once. Raises `CheckpointError` for a checkpoint of another
+        kind, `AgentChanged` unless `accept_changes`, `RunBusy` if a worker holds this run or another one of the thread,
+        and `ThreadBusy` if a run of the thread has not ended.
         """
         return on_demand.restore(
             self._store_of(checkpoint),
@@ -592,4 +591,4 @@ class Runs(Deciding[Deps, Output]):
         """
         checkpoint = checked(checkpoint)
         ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
-        return drift_of(checkpoint, self.spec, lookup.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
+        return drift_of(checkpoint, self.spec, lookup.open_runners(Runner(self.spec, ledger, checkpoint, deps=None)))

@@ -1,12 +1,14 @@
-"""Ending and pausing a run from outside: the methods that agents and graphs share."""
+"""Ending and pausing a run from outside, and sending messages to it: the methods that agents and graphs share."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Generic
 
+from phronomy.conversation.input import read_input
 from phronomy.engine.spec import Spec
-from phronomy.errors import CheckpointError
+from phronomy.errors import CheckpointError, ConfigurationError
+from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.principals import Principal
 from phronomy.records.result import Output, Result
@@ -14,6 +16,7 @@ from phronomy.runs.driving import driven
 from phronomy.runs.finding import lookup
 from phronomy.runs.opening import Opening
 from phronomy.runs.options import CallOptions
+from phronomy.stores.derived import sending
 from phronomy.stores.native import in_store
 from phronomy.tools.context import Deps
 
@@ -56,6 +59,51 @@ class Stopping(Opening, Generic[Deps, Output]):
         """The async twin of `cancel`."""
         # In a thread: a store that waits for its server must not hold up everything else on the loop.
         return await in_store(self.store, self.cancel, run, reason=reason, by=by, seen=seen)
+
+    def send(
+        self,
+        run: Checkpoint | str | None,
+        message: Input,
+        *,
+        thread_id: str | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        id: str | None = None,
+    ) -> Checkpoint:
+        """Send a message to a run that waits or works; the model reads it with its next call, after the results of open calls.
+
+        Name the run by a checkpoint, a checkpoint id, a run id, a branch id, or its `thread_id`, and None. The message is stored
+        at once, and drives nothing. It decides nothing: what waits goes on waiting, and whoever wrote counts as one who
+        asked for the run (`not_requester`). If the run is about to finish, the model is asked again. Input guardrails look
+        at the message first. A message that is sent again with the same `id` is stored once. Returns the
+        checkpoint where the run stands. The message is stored behind that checkpoint, as a decision is: if you resume
+        it, the model reads the message, but a `fork`, `restore` or `write_to` of it begins without.
+
+        Raises `CheckpointAlreadyResumed` if the run has ended or is ending, `InvalidDecision` if the message is empty or
+        the `id` is that of another message, `TooManyMessages` if the model has 100 messages to read, of one sender 50, and
+        `ConfigurationError` for the run of a graph or team.
+        """
+        spec, _ = self._for_call({}, None)
+        said = read_input(message)[1]
+        home = self._store_of(run)
+        if (run is None) == (thread_id is None):
+            raise ConfigurationError("send takes a checkpoint or a run, or else a thread_id: nothing was sent")
+        here = run if run is not None else home.current(thread_id or "")
+        branch_id = lookup.branch_of(home, here, bearer=self._bearer)
+        return sending.send(home, branch_id, said, by=by, channel=channel, id=id, guarded=bool(spec.input_guardrails))
+
+    async def asend(
+        self,
+        run: Checkpoint | str | None,
+        message: Input,
+        *,
+        thread_id: str | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        id: str | None = None,
+    ) -> Checkpoint:
+        """The async twin of `send`."""
+        return await in_store(self.store, self.send, run, message, thread_id=thread_id, by=by, channel=channel, id=id)
 
     def pause(
         self,

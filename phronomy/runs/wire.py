@@ -22,9 +22,11 @@ from phronomy.foundation.quoting import HIDDEN, quoted
 from phronomy.models.base import ToolCallDelta
 from phronomy.observability.events import NodePiece, ToolCallPiece, ToolCallSettled, ToolCallStarted
 from phronomy.observability.masking import Masking
+from phronomy.records.approvers import Vote
+from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import Advanced, Call, CallResult, Halted, Judgement
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Approve, Decision, PendingApproval
+from phronomy.records.decisions import Approve, Decision, PendingApproval, Reject, Respond
 from phronomy.records.messages import Message, ToolCall
 from phronomy.records.record import Record
 from phronomy.records.result import Result
@@ -52,8 +54,8 @@ def to_wire(value: Record | DataclassInstance, *, redact: Runs[Any, Any] | None 
     rounds such numbers. The JSON cannot be read back into a record.
 
     With `redact`, an agent or a graph, the values of parameters that its tools redact are hidden. So are all arguments
-    of tools that it does not have, and the payload of a question if the tool that asks redacts a parameter. Raises
-    `ConfigurationError` for any other value.
+    of tools that it does not have, the payload of a question if the tool that asks redacts a parameter, and the values
+    in the `metadata` of decisions. Raises `ConfigurationError` for any other value.
     """
     if isinstance(value, type) or not (isinstance(value, Record) or is_dataclass(value)):
         raise ConfigurationError(f"what is sent is a record of phronomy's, such as an event, not {quoted(value)}")
@@ -102,8 +104,11 @@ def _member(record: Record, name: str, hidden: Mapping[str, JsonValue], mask: Ma
 def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
     """What stands in place of the fields of a record that hold arguments, or the state of a graph."""
     match record:
-        case PendingApproval() | ToolCallStarted() | Judgement() | Decision() | Halted() | Approve():
+        case PendingApproval() | ToolCallStarted() | Judgement() | Halted():
             return {"args": _args(record, mask)}
+        case Decision() | Vote() | AuditRecord() | Approve() | Reject() | Respond():
+            edited = {"args": _args(record, mask)} if isinstance(record, Decision | Approve) else {}
+            return {**edited, "metadata": mask.given(record.metadata)}
         # The text of the model holds the same arguments once more, in its own writing. To hide one of the two would hide nothing.
         case Call():
             text = mask.arguments(record.name, record.arguments) if record.arguments is not None else None

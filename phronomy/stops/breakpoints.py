@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout, texts_in
@@ -83,6 +83,8 @@ class Breakpoint(Given):
     `patterns` are lists of names: the breakpoint then stops only there. Raises `ConfigurationError`.
     """
 
+    _holds_back: ClassVar[bool] = True
+
     __slots__ = ("_expression", "agents", "label", "nodes", "patterns", "tools", "type", "when")
 
     def __init__(
@@ -155,6 +157,8 @@ class Breakpoints:
     A plain list, by contrast, is fixed. You can change a `Breakpoints` object from any thread. Once an agent uses them,
     `add` and `replace` refuse a name that the agent does not have, and then change nothing.
     """
+
+    _holds_back: ClassVar[bool] = True
 
     def __init__(self, breakpoints: Iterable[Breakpoint] = ()) -> None:
         self._lock = threading.Lock()

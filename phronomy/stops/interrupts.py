@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import field
@@ -23,6 +23,8 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision
 from phronomy.records.record import digest_of, reader_of
 from phronomy.records.triggers import Trigger
+from phronomy.tools.context import BODY
+from phronomy.tools.tool import Tool
 
 T = TypeVar("T")
 
@@ -57,10 +59,11 @@ class Interrupt(Portable, BaseException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """The earlier stop of a body that runs again because of a question.
+    """The earlier stop of a body that runs again because of a question or a wait.
 
-    `state` is the value that the body kept with its last question (None: nothing), `asked` are the keys of its
-    questions so far, and `answers` has the answers that there are, by key: JSON values, True for an `Approve`.
+    `state` is the value that the body kept with its last question or wait (None: nothing), `asked` are the keys of its
+    questions and waits so far, and `answers` has the answers that there are, by key: JSON values, True for an `Approve`.
+    The answer of a wait is a dict: the value of each trigger that has fired, by its name.
     """
 
     state: Any = field(default=None, repr=False)
@@ -107,7 +110,7 @@ def interrupt(payload: object = None, *, key: str | None = None, answer: object 
 
 
 def interruption() -> Interruption | None:
-    """Say whether the body of a node or tool that runs here was interrupted before by a question, and with what.
+    """Say whether the body of a node or tool that runs here was stopped before by a question or a wait, and with what.
 
     Returns None in its first run, and if its arguments have changed since. Raises `ConfigurationError` outside of a
     node or tool that phronomy runs.
@@ -128,11 +131,13 @@ def asker_here() -> Asker | None:
 class Asker:
     """Asks questions for the body of one call, and knows the answers that there are."""
 
-    __slots__ = ("_call", "_keys", "_state", "over", "unanswered")
+    __slots__ = ("_call", "_keys", "_state", "gates", "over", "unanswered")
 
-    def __init__(self, state: Checkpoint, call: Call) -> None:
+    def __init__(self, state: Checkpoint, call: Call, gates: Callable[[Tool], bool]) -> None:
         self._state = state
         self._call = call
+        # It says if an approval policy over the run may ask about calls of a tool.
+        self.gates: Callable[[Tool], bool] = gates
         self._keys: set[str] = set()
         self.unanswered: list[Interrupt] = []
         self.over: bool = False  # nobody waits for the body any more
@@ -148,9 +153,22 @@ class Asker:
         asked = tuple([key for key in self._asked if isinstance(key, str)])
         if not asked:
             return None
-        found = {key: decision for key in asked if (decision := self.decision_on(self.id_of(key))) is not None}
-        answers = {key: True if each.kind == "approve" else each.content for key, each in found.items()}
+        waits = self._waits
+        found = {key: self._answer(self.id_of(key)) if key not in waits else self._fired(key) for key in asked}
+        answers = {key: answer[0] for key, answer in found.items() if answer is not None}
         return Interruption(state=self._kept.get("state"), asked=asked, answers=answers)
+
+    def _answer(self, id: str) -> tuple[JsonValue] | None:
+        """The answer to what was asked under this id, which may be None; None if there is none."""
+        if (decision := self.decision_on(id)) is None:
+            return None
+        return (True if decision.kind == "approve" else decision.content,)
+
+    def _fired(self, key: str) -> tuple[JsonValue] | None:
+        """The values of the triggers of a wait that have fired, by name; None if none has."""
+        found = {name: self._answer(self.id_of(key, name)) for name in self._waits[key]}
+        fired: JsonDict = {name: answer[0] for name, answer in found.items() if answer is not None}
+        return (fired,) if fired else None
 
     @property
     def _kept(self) -> JsonDict:
@@ -162,6 +180,12 @@ class Asker:
         asked = self._kept.get("asked")
         return asked if isinstance(asked, list) else []
 
+    @property
+    def _waits(self) -> dict[str, list[str]]:
+        """The names of the triggers of each wait so far, by its key."""
+        waits = object_of(self._kept.get("waits"))
+        return {key: [str(name) for name in names] for key, names in waits.items() if isinstance(names, list)}
+
     def ask(
         self, payload: object, key: str | None, answer: object, note: JsonDict | None = None, state: object = None
     ) -> object:
@@ -172,14 +196,18 @@ class Asker:
         if (decision := self.decision_on(id)) is not None:
             return expected.read(decision)
         asked = Asked(id=id, args=expected.args(payload))
-        raise self.noted(Interrupt(key, (asked,), self._left(key, note, state)))
+        raise self.noted(Interrupt(key, (asked,), self.left(key, state, note=note)))
 
-    def _left(self, key: str, note: JsonDict | None, state: object) -> JsonText:
-        """What the body leaves for its next run."""
+    def left(
+        self, key: str, state: object, *, note: JsonDict | None = None, triggers: Sequence[str] | None = None
+    ) -> JsonText:
+        """The note of the body for its next run, as it stops at a question, or at a wait for triggers of these names."""
         left: dict[str, object] = {
             "digest": self._call.digest,
             "asked": [*(each for each in self._asked if each != key), key],
         }
+        if waits := self._waits | ({} if triggers is None else {key: [*triggers]}):
+            left["waits"] = waits
         if note is not None:
             left["note"] = note
         if state is None:
@@ -187,18 +215,14 @@ class Asker:
         try:
             return canonical({**left, "state": to_jsonable_python(state)})
         except (JsonError, ValueError, TypeError, RecursionError):
+            what = "question" if triggers is None else "wait"
             raise ConfigurationError(
-                f"the state that is kept with question {key!r} cannot be made JSON of, so it could not be stored"
+                f"the state that is kept with {what} {key!r} cannot be made JSON of, so it could not be stored"
             ) from None
-
-    @property
-    def kept(self) -> JsonText | None:
-        """What the body has left for its next run so far, for a stop that adds nothing to it."""
-        return canonical(self._kept) if self._kept else None
 
     def key_of(self, key: str | None) -> str:
         """The key by which a question, or a wait, is known in the body. Raises `ConfigurationError` if it is none, or is used."""
-        self._check_heard()
+        self.check_heard()
         key = str(len(self._keys)) if key is None else key
         if not isinstance(key, str) or not key or clean(key) in self._keys:
             raise ConfigurationError(
@@ -220,7 +244,7 @@ class Asker:
     def noted(self, asked: Interrupt) -> Interrupt:
         """The interrupt, to be raised in the body: it counts even if the body swallows it."""
         self.unanswered.append(asked)
-        self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
+        self.check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
         return asked
 
     def is_answered(self, key: str) -> bool:
@@ -232,11 +256,16 @@ class Asker:
         told = (each for each in self._state.decisions if each.kind in ("approve", "respond"))
         return next((each for each in told if each.pending_id == id), None)
 
-    def _check_heard(self) -> None:
+    def is_of(self, state: Checkpoint, call: Call) -> bool:
+        """True if it asks for the body of this call, in the run of this state."""
+        return (self._state.run_id, self._state.path, self._call.id) == (state.run_id, state.path, call.id)
+
+    def check_heard(self) -> None:
+        """Refuse questions and calls when nobody waits for the body any more. Raises `ConfigurationError`."""
         if self.over:
             raise ConfigurationError(
-                f"interrupt() asks while the body of {quoted_name(self._call.name)} runs, and that has ended or was left: ask"
-                " before it returns, and wait in it for the tasks and threads that ask"
+                f"the body of {quoted_name(self._call.name)} has ended or was left, so it can ask and call nothing more: do that"
+                " before it returns, and wait in it for its tasks and threads"
             )
 
 
@@ -290,17 +319,17 @@ _made_once: Final = lru_cache(maxsize=64)(_made)
 """As `_made`, for a class: the schema takes a millisecond, and a body asks again each time that it runs."""
 
 
-_ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=None)
+_ASKER: Final[ContextVar[Asker | None]] = BODY
 
 
 @contextmanager
-def asking(state: Checkpoint, call: Call) -> Iterator[None]:
-    """Run the body of this call, which may ask questions.
+def asking(state: Checkpoint, call: Call, gates: Callable[[Tool], bool]) -> Iterator[None]:
+    """Run the body of this call, which may ask questions. `gates` says which tools an approval policy may ask about.
 
     A question counts even if the body returns or raises something else. `gather(return_exceptions=True)`, or a
     `finally` that returns, would otherwise hide the question from the engine.
     """
-    asker = Asker(state, call)
+    asker = Asker(state, call, gates)
     try:
         with _Asking(asker):
             try:

@@ -17,6 +17,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import is_findable
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted, quoted_name
+from phronomy.foundation.spelling import GivenFields
 from phronomy.records.decisions import Decision
 from phronomy.records.principals import Principal
 from phronomy.records.triggers import Trigger, TriggerKind, WaitFor
@@ -46,7 +47,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalEvent:
+class ExternalEvent(GivenFields):
     """A trigger: an event of this name arrives from outside, by `store.send_event` or `phronomy send`.
 
     `senders` says who may send it: the name of a role, a `Principal` (by its id), or a list of these. There is no default,
@@ -131,13 +132,13 @@ class Fired:
     at: datetime
 
 
-def wait_for_first(triggers: Mapping[str, Awaited], *, key: str | None = None) -> Fired:
+def wait_for_first(triggers: Mapping[str, Awaited], *, key: str | None = None, state: object = None) -> Fired:
     """Wait, inside the body of a node or a tool, until one of the triggers fires, and return that one.
 
     `triggers` maps names of yours to a `Question`, an `ExternalEvent`, a `Timer` or a `RunEnd`. The run is suspended, with
     a pending request for each trigger. When the first of them has fired, the others are superseded, and the body runs
-    again from its beginning: this call then returns. Which one is first is decided by the store, so it is one. `key` is
-    as in `interrupt`, and keys of questions and waits are different.
+    again from its beginning: this call then returns. Which one is first is decided by the store, so it is one. `key` and
+    `state` are as in `interrupt`, and keys of questions and waits are different.
 
     Raises `ConfigurationError` as `interrupt` does, and for a mapping that is empty or contains anything else.
     """
@@ -145,10 +146,10 @@ def wait_for_first(triggers: Mapping[str, Awaited], *, key: str | None = None) -
     for name, expected in wait.expected.items():
         if (decision := wait.decision_on(name)) is not None:
             return wait.fired(name, expected, decision)
-    raise wait.unfired()
+    raise wait.unfired(state)
 
 
-def wait_for_all(triggers: Mapping[str, Awaited], *, key: str | None = None) -> dict[str, Fired]:
+def wait_for_all(triggers: Mapping[str, Awaited], *, key: str | None = None, state: object = None) -> dict[str, Fired]:
     """Wait, inside the body of a node or a tool, until all of the triggers have fired, and return them by name.
 
     The order is that of `triggers`. The body does not run in between. Otherwise it is as `wait_for_first`.
@@ -157,7 +158,7 @@ def wait_for_all(triggers: Mapping[str, Awaited], *, key: str | None = None) -> 
     told = {name: wait.decision_on(name) for name in wait.expected}
     found = {name: decision for name, decision in told.items() if decision is not None}
     if len(found) < len(told):
-        raise wait.unfired(found)
+        raise wait.unfired(state, found)
     return {name: wait.fired(name, wait.expected[name], decision) for name, decision in found.items()}
 
 
@@ -206,11 +207,12 @@ class _Wait:
             value = expected.read(decision)
         return Fired(name=name, kind=_KINDS[type(trigger)], value=value, by=decision.by, at=decision.at)
 
-    def unfired(self, found: Mapping[str, Decision] | None = None) -> Interrupt:
-        """What the body raises to wait for all triggers that have not fired."""
+    def unfired(self, state: object, found: Mapping[str, Decision] | None = None) -> Interrupt:
+        """The signal that the body raises to wait for all triggers that have not fired. It keeps `state` for its next run."""
         left = [name for name in self._triggers if name not in (found or {})]
         asked = tuple(self._asked(name, self._triggers[name]) for name in left)
-        return self._asker.noted(Interrupt(self._key, asked, self._asker.kept))
+        note = self._asker.left(self._key, state, triggers=[*self._triggers])
+        return self._asker.noted(Interrupt(self._key, asked, note))
 
     def _id_of(self, name: str) -> str:
         return self._asker.id_of(self._key, name)

@@ -29,17 +29,18 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from typing_extensions import Unpack
 
-from phronomy.errors import StoreError
+from phronomy.errors import InvalidDecision, StoreError
 from phronomy.foundation.checks import is_timeout
 from phronomy.foundation.quoting import quoted
 from phronomy.foundation.spelling import check_options
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
+from phronomy.records.messages import Message
 from phronomy.records.principals import Principal
 from phronomy.records.validation import checked
 from phronomy.stores.batches import Batches
-from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
+from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention, sending
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
@@ -133,6 +134,7 @@ class Store(Batches, Granting, Triggering, ABC):
         self.dispatch: Dispatch = LocalDispatch()
         self.seen_texts: set[tuple[str, str]] = set()  # by tenant and digest: a row may name them
         self.read_texts: dict[tuple[str, str], str] = {}  # by the same: not asked for again
+        self.unnamed: set[str] = set()  # names that agents without a name have here, and of which was warned
 
     # Primitives
     #
@@ -397,6 +399,24 @@ class Store(Batches, Granting, Triggering, ABC):
         """
         return deciding.decide(self, pending_id, answer, by=by, digest=digest, channel=channel, key=key)
 
+    def send(
+        self,
+        run_id: str,
+        text: str,
+        *,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        id: str | None = None,
+    ) -> Checkpoint:
+        """Send a message to a run that waits or works, as `agent.send` does, and return the checkpoint where it stands.
+
+        No agent's code is needed. Input guardrails look at the message, if the agent has any.
+        """
+        if not isinstance(text, str):
+            raise InvalidDecision(f"the message is text, not {type(text).__name__}: nothing was sent")
+        said = Message(role="user", content=text)
+        return sending.send(self, run_id, said, by=by, channel=channel, id=id)
+
     def decided(self, *, limit: int | None = None) -> Sequence[Branch]:
         """The runs, and forks, with a decision that is recorded and that nobody is carrying out, oldest first, `limit` at most."""
         found = self.select_branches(BranchFilter(handed=True))
@@ -483,6 +503,18 @@ class Store(Batches, Granting, Triggering, ABC):
         """The async twin of `decide`."""
         return await asked(self, Store.decide, None, pending_id, answer, by=by, digest=digest, channel=channel, key=key)
 
+    async def asend(
+        self,
+        run_id: str,
+        text: str,
+        *,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        id: str | None = None,
+    ) -> Checkpoint:
+        """The async twin of `send`."""
+        return await asked(self, Store.send, None, run_id, text, by=by, channel=channel, id=id)
+
     async def adecided(self, *, limit: int | None = None) -> Sequence[Branch]:
         """The async twin of `decided`."""
         return await asked(self, Store.decided, None, limit=limit)
@@ -539,9 +571,13 @@ class Store(Batches, Granting, Triggering, ABC):
         return retention.delete(self, id, force=force)
 
     def clear(self) -> int:
-        """Delete every run that has ended in all its branches. Returns the number of deleted checkpoints."""
+        """Delete every run that has ended in all its branches. Returns the number of deleted checkpoints.
+
+        It does not empty the store: a run that waits, is driven or has failed stays, and a warning in the log names the
+        first of them. `delete(id, force=True)` deletes such a run, and so does `clear` once it is cancelled.
+        """
         # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking at.
-        return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
+        return retention.clear(self)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
         """Delete runs that ended more than `older_than` seconds ago (None: all that have ended).

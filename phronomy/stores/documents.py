@@ -85,3 +85,8 @@ class Documents:
             " release. Have it implement get_document, select_documents, put_document, delete_document and"
             " expire_documents, or keep them in another store, such as SQLiteStore"
         )
+
+
+def keeps_documents(store: Documents) -> bool:
+    """True if the store keeps small documents: a store that was written for an earlier release does not."""
+    return type(store).select_documents is not Documents.select_documents

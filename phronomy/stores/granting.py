@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from phronomy.records.grants import Grant, GrantScope
 from phronomy.records.principals import Principal
 from phronomy.stores.derived import grants
+from phronomy.stores.derived.listing import Listing
 from phronomy.stores.documents import Documents
 from phronomy.stores.native import apart, in_store
 
@@ -86,11 +87,11 @@ class Granting(Documents):
         """
         return grants.revoke(_store(self), id, by, reason)
 
-    def grants(self, *, agent: str | None = None, tool: str | None = None, all: bool = False) -> tuple[Grant, ...]:
+    def grants(self, *, agent: str | None = None, tool: str | None = None, all: bool = False) -> Listing[Grant]:
         """The standing grants that still count, oldest first; of an agent, of a tool, or of the whole tenant.
 
-        With `all`, also those of the last week that are revoked or have no uses left. Raises `StoreError` if a row cannot
-        be read.
+        With `all`, also those of the last week that are revoked or have no uses left. A grant whose row cannot be read
+        permits nothing; `unreadable` of the list names it.
         """
         return grants.select(_store(self), agent, tool, over=all)
 
@@ -147,9 +148,7 @@ class Granting(Documents):
         """The async twin of `revoke`."""
         return await in_store(self, self.revoke, id, by=by, reason=reason)
 
-    async def agrants(
-        self, *, agent: str | None = None, tool: str | None = None, all: bool = False
-    ) -> tuple[Grant, ...]:
+    async def agrants(self, *, agent: str | None = None, tool: str | None = None, all: bool = False) -> Listing[Grant]:
         """The async twin of `grants`."""
         return await apart(self, self.grants, agent=agent, tool=tool, all=all)
 

@@ -117,6 +117,11 @@ class MemoryStore(Store):
         store._homes = HOMES
         return store
 
+    @property
+    def is_of_agent(self) -> bool:
+        """True if it is the store of an agent that was given none."""
+        return self._homes is not None
+
     def home_of(self, run_id: str, checkpoint_id: str) -> MemoryStore:
         """The store of this process that has the run of this checkpoint.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -163,7 +163,17 @@ class Books:
             lines = sorted((self.lines[id] for id in self.handed if id in self.lines), key=lambda line: line.n)
         else:
             lines = self.lines_of(wanted.run_id, wanted.thread_id)
-        return [line.branch for line in lines if is_wanted(line.branch, wanted)][: wanted.limit]
+        found = (line.branch for line in self._behind(lines, wanted) if is_wanted(line.branch, wanted))
+        return list(itertools.islice(found, wanted.limit))
+
+    def _behind(self, lines: Sequence[Line], wanted: BranchFilter) -> Iterable[Line]:
+        """These lines in the order that is wanted, from the place on that is wanted."""
+        if wanted.after is not None:
+            if (last := self.lines.get(wanted.after)) is None:
+                return ()
+            place = bisect_left(lines, last.n, key=lambda line: line.n)
+            lines = lines[:place] if wanted.newest else lines[place + 1 :]
+        return reversed(lines) if wanted.newest else lines
 
     def select_pending(self, wanted: PendingFilter) -> Iterator[PendingRow]:
         """The pending approvals that are wanted, by the list of one facet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
@@ -89,9 +89,11 @@ async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwarg
         return method(*args, **kwargs)
     before = _FOR_TASK.set(True)
     try:
-        work = asyncio.ensure_future(asyncio.to_thread(method, *args, **kwargs))
+        context = copy_context()
     finally:
         _FOR_TASK.reset(before)
+    # As `asyncio.to_thread` does it, and at once: of a coroutine that had not begun when its loop was closed, Python would warn.
+    work = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(method, *args, **kwargs))
     # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
     # nobody's: so the cancellation waits until the outcome is known.
     return await whole(work)

@@ -29,6 +29,13 @@ ENDED: Final = ("completed", "rejected", "cancelled", "superseded", "skipped")
 SIZE: Final = 2**32
 """Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
 
+NO_TIME: Final = float(2**62)
+"""The time of a request whose own cannot be read. In the order of a list it stands behind all others."""
+
+EARLIEST: Final = -62_135_596_800.0
+LATEST: Final = 253_402_300_800.0
+"""The years 1 to 9999, those of a calendar in Python: in a row, a time before or after them is damage."""
+
 # The order decides which list is walked. A run has a handful of requests, an agent may have all that there are.
 FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
 """The names that pending approvals are found by. The one that leaves the fewest rows comes first."""
@@ -92,6 +99,12 @@ class Branch:
             label=checkpoint.label,
             **fields,
         )
+
+
+class DamagedBranch(Branch):
+    """A branch in a list whose row is damaged. It has what can be read of that; reading the branch itself raises `CheckpointError`."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +302,8 @@ class Lineage:
 class BranchFilter:
     """A filter for branches. A branch must match all given values.
 
-    The result has the order in which the branches were made, and at most `limit` branches. `parents` are ids of parent
+    The result has the order in which the branches were made, with `newest` the reverse, and at most `limit` branches. `after` is the
+    id of a branch: those that come behind it in this order are wanted, and none if it is gone. `parents` are ids of parent
     branches. `abandoned_at`: the branch is `running`, and nobody holds it at that time. `ended_before`: its status is
     in `ENDED`, and its last write was before that time. `unannounced`: it has entries that are not announced yet
     (`announced` is below `seq`). `handed`: it has entries that were left for a worker, and no root checkpoint after
@@ -303,6 +317,8 @@ class BranchFilter:
     ended_before: float | None = None
     unannounced: bool = False
     handed: bool = False
+    newest: bool = False
+    after: str | None = None
     limit: int | None = None
 
 

@@ -39,6 +39,7 @@ from phronomy.records.messages import Message
 from phronomy.records.moves import Finish, Move
 from phronomy.records.result import Result
 from phronomy.runs.finding import lookup
+from phronomy.runs.names import note_unnamed
 from phronomy.runs.options import CallOptions
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Hold
@@ -183,6 +184,8 @@ class Orchestrator(Graph[Deps, Any]):
         **options: Unpack[TeamOptions],
     ) -> None:
         options = cast(TeamOptions, {**self._of_class(), **options})
+        if "name" not in options:
+            note_unnamed("Orchestrator", "team", options.get("store"))
         name: str = options.setdefault("name", "team")
         refuse_unknown(repr(name), options, (*_PARAMETERS, *TeamOptions.__annotations__))
         self._rails = rails = Rails.taken(cast(dict[str, Any], options))

@@ -24,6 +24,7 @@ from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.runs.names import note_unnamed
 from phronomy.teams import schemes
 from phronomy.teams.guarding import Rails, TeamOptions
 from phronomy.teams.labels import Labels
@@ -141,6 +142,8 @@ class Pattern(Graph[Deps, Any]):
         self._rails = Rails.taken(options)
         nodes = self._rails.over({name: steps[name] for name in scheme.names})
         ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
+        if "name" not in options:
+            note_unnamed("pattern", scheme.kind, options.get("store"))
         super().__init__(_SCHEMA, nodes, ways, {"name": scheme.kind, "max_steps": None, **options})
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, get_args
 
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical, clean
 from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.foundation.spelling import GivenFields
 from phronomy.records.decisions import OnExpiry, Permitted, Reject
-from phronomy.tools.approvers import By, Escalate, OnlyTrue, People, check_people
-from phronomy.tools.arguments import takes_context
+from phronomy.tools.approvers import ANYBODY, Anybody, By, Escalate, OnlyTrue, People, check_people
+from phronomy.tools.parameters import takes_context
 
 if TYPE_CHECKING:
     from phronomy.tools.context import Condition, ReviewText
@@ -28,7 +29,7 @@ _log = logging.getLogger("phronomy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Approval:
+class Approval(GivenFields):
     """What is asked of a human before a call runs: `@tool(requires_approval=Approval(title="Refund"))`.
 
     `when` says which calls need approval: True (the default: every call), False, or a predicate of the arguments.
@@ -43,7 +44,8 @@ class Approval:
     a human can also skip the call.
 
     `by` is who may decide: the name of a role, a `Principal` (by its id), a function of the principal and the request, or
-    a list of these, of which one is enough. None: anybody. `needed` is how many different people have to approve, and
+    a list of these, of which one is enough. Left out: anybody; None is refused, as it may come from a setting that is
+    missing. `needed` is how many different people have to approve, and
     `rejections` how many have to reject. With `not_requester`, who asked for the run (`invoke(requester=...)`) may not
     approve. `escalate` says who else may, after a time. If several levels ask about a call (the tool, and policies of the
     agents around it), the requirement of each is met by itself.
@@ -58,11 +60,13 @@ class Approval:
     Raises `ConfigurationError`.
     """
 
+    _holds_back: ClassVar[bool] = True
+
     when: bool | Condition = True
     title: str | ReviewText | None = None
     context: str | ReviewText | None = None
     answers: Collection[Permitted] | None = None
-    by: By | None = None
+    by: By | Anybody = ANYBODY
     needed: int = 1
     rejections: int = 1
     not_requester: bool = False
@@ -94,6 +98,11 @@ class Approval:
         for name, known in (("not_requester", (True, False)), ("handler", (True, False, None))):
             if not any(getattr(self, name) is each for each in known):
                 raise ConfigurationError(f"Approval: {name} is exactly True or exactly False")
+        by: object = self.by
+        if by is None:
+            raise ConfigurationError(
+                "Approval: by is None, and anybody could approve; a setting may be missing. Name who may, or leave by out for anybody"
+            )
         self._check_times()
         self._check_grants()
         if self._people("Approval", ConfigurationError).governs and self.handler is True:
@@ -127,6 +136,10 @@ class Approval:
     def _check_grants(self) -> None:
         if self.standing is True or self.standing is False:
             return
+        if isinstance(self.standing, Mapping) and not self.standing:
+            raise ConfigurationError(
+                "Approval: standing is an empty mapping, so any grant would count. For that write True, or False for none"
+            )
         if not isinstance(self.standing, Mapping) or not all(
             isinstance(name, str) and name and callable(each) for name, each in self.standing.items()
         ):
@@ -138,7 +151,7 @@ class Approval:
         return People(
             of,
             what,
-            self.by,
+            None if self.by is ANYBODY else self.by,
             tuple(each for each in _series(self.escalate)),
             needed=self.needed,
             rejections=self.rejections,
@@ -187,7 +200,10 @@ class _OfArguments:
 
 
 class ApprovalPredicate(_OfArguments):
-    """Says whether a human is asked. One that raises, or gives nonsense, means that a human is asked."""
+    """Says whether a human is asked. If it raises, or gives nonsense, a human is asked.
+
+    If it returns an `Approval`, the call is refused: nobody would ask the people whom that names.
+    """
 
     def ask(self, shown: Shown, context: object) -> bool | Reject:
         """The answer of the predicate about a call. Raises `AsyncRequired` if it is async."""
@@ -209,6 +225,10 @@ class ApprovalPredicate(_OfArguments):
     def _answered(self, answer: object) -> bool | Reject:
         if isinstance(answer, bool | Reject):
             return answer
+        if isinstance(answer, Approval):  # its people would not be asked, and anybody could approve
+            why = f"{self._what} returned an Approval, so the call is refused: write Approval(when=..., by=...)"
+            _log.error(why)
+            return Reject(reason=why)
         checks.close_unawaited(answer)
         return self._asks(f"answered with {type(answer).__name__}")
 

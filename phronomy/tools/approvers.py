@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import Any, Final, Self, TypeAlias, TypeGuard
+from enum import Enum
+from typing import Any, ClassVar, Final, Self, TypeAlias, TypeGuard
 
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted
+from phronomy.foundation.spelling import GivenFields
 from phronomy.records.approvers import Approvers, Escalation
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.principals import Principal
+from phronomy.tools.context import ToolContext
+from phronomy.tools.parameters import takes_context
 
-ApproverPredicate: TypeAlias = Callable[[Principal, PendingApproval], bool | Awaitable[bool]]
+ApproverPredicate: TypeAlias = (
+    Callable[[Principal, PendingApproval], bool | Awaitable[bool]]
+    | Callable[[Principal, PendingApproval, ToolContext[Any]], bool | Awaitable[bool]]
+)
 """A function that says whether a person may decide on a request: exactly True, or they may not. It can be async.
 
+It takes the principal and the request, or a `ToolContext` as well, which has the conversation in `messages`.
 It is asked where the code of the agent is. A decision with the store alone is checked by the worker that carries it out.
 """
 
@@ -26,8 +34,20 @@ By: TypeAlias = str | Principal | ApproverPredicate | Collection[str | Principal
 _log = logging.getLogger("phronomy")
 
 
+class Anybody(Enum):
+    """The people of an approval for which nobody is named."""
+
+    ANYBODY = "anybody"
+
+    def __repr__(self) -> str:
+        return "anybody"
+
+
+ANYBODY: Final = Anybody.ANYBODY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Escalate:
+class Escalate(GivenFields):
     """Who else may approve a call if nobody has decided in time: `Escalate(after=12 * 3600, by="head of finance")`.
 
     `after` is a number of seconds since the request. From then on the people of `by` may approve as well. With `instead`,
@@ -35,6 +55,8 @@ class Escalate:
     from then on; None: as many as before. No program needs to run at that moment: the votes are counted at the time of
     the last one. Raises `ConfigurationError`.
     """
+
+    _holds_back: ClassVar[bool] = True
 
     after: float
     by: By
@@ -68,16 +90,20 @@ class _Named:
     @classmethod
     def of(cls, what: str, by: object) -> Self:
         given: tuple[object, ...] = tuple(by) if _is_list(by) else (by,)
-        roles = tuple(dict.fromkeys(each for each in given if isinstance(each, str) and each))
+        roles = tuple(dict.fromkeys(each for each in given if isinstance(each, str) and each.strip()))
         ids = tuple(dict.fromkeys(each.id for each in given if isinstance(each, Principal)))
         functions = tuple(each for each in given if _is_predicate(each))
-        wrong = [each for each in given if not (isinstance(each, str | Principal) and each) and not _is_predicate(each)]
+        wrong = [each for each in given if not _is_named(each) and not _is_predicate(each)]
         if not given or wrong:
             raise ConfigurationError(
                 f"{what}: by is the name of a role, a Principal, a function of principal and request, or a list of these,"
                 f" not {quoted(wrong[0] if wrong else by)}"
             )
         return cls(roles, ids, functions)
+
+
+def _is_named(each: object) -> bool:
+    return isinstance(each, Principal) or (isinstance(each, str) and bool(each.strip()))
 
 
 def _is_list(by: object) -> TypeGuard[Iterable[object]]:
@@ -105,32 +131,40 @@ class OnlyTrue:
         return False
 
 
+Asked: TypeAlias = tuple[Principal, PendingApproval, ToolContext[object]]
+"""The arguments of a predicate: a person, the request, and the context of the call."""
+
+
 class _Predicate(OnlyTrue):
     """Says whether a person may decide. One that raises, or gives anything but True, means that they may not."""
 
     _otherwise = "this person may not decide"
 
-    def __init__(self, function: ApproverPredicate, what: str) -> None:
+    def __init__(self, function: ApproverPredicate, what: str, error: type[ConfigurationError]) -> None:
         self._function: Callable[..., Any] = function
         self._what = what
+        self._takes_context = takes_context(function, what, "principal, request", error)
         self.is_async: bool = checks.is_async(function)
 
-    def holds(self, who: Principal, request: PendingApproval) -> bool:
+    def holds(self, *given: *Asked) -> bool:
         """Whether it holds. Raises `AsyncRequired` if it is async."""
         self._refuse_async()
         try:
-            return self._said(self._function(who, request))
+            return self._said(self._function(*self._taken(given)))
         except Exception as error:
             return self._refused(f"raised {type(error).__name__}")
 
-    async def aholds(self, who: Principal, request: PendingApproval) -> bool:
+    async def aholds(self, *given: *Asked) -> bool:
         """As `holds`, for functions of both kinds."""
         if not self.is_async:
-            return self.holds(who, request)
+            return self.holds(*given)
         try:
-            return self._said(await self._function(who, request))
+            return self._said(await self._function(*self._taken(given)))
         except Exception as error:
             return self._refused(f"raised {type(error).__name__}")
+
+    def _taken(self, given: Asked) -> tuple[object, ...]:
+        return given if self._takes_context else given[:2]
 
     def _refuse_async(self) -> None:
         if self.is_async:
@@ -158,7 +192,7 @@ class People:
         not_requester: bool,
         error: type[ConfigurationError],
     ) -> None:
-        self._what = what
+        self._what, self._error = what, error
         self.predicates: dict[str, _Predicate] = {}
         named = _Named.of(what, by) if by is not None else _Named((), (), ())
         terms: dict[str, Any] = {"roles": named.roles, "ids": named.ids, "predicates": self._named(named.functions)}
@@ -193,7 +227,7 @@ class People:
             number = 2
             while name in self.predicates:
                 name, number = f"{first} ({number})", number + 1
-            self.predicates[name] = _Predicate(function, f"the approver predicate {name} of {self._what}")
+            self.predicates[name] = _Predicate(function, f"the approver predicate {name} of {self._what}", self._error)
             names.append(name)
         return tuple(names)
 
@@ -213,21 +247,21 @@ class People:
             raise error(f"{self._what}: it takes {last_needed} people, and names {len(last_ids)}")
 
 
-def holds_at(people: Iterable[People], level: Approvers, who: Principal, request: PendingApproval) -> bool:
+def holds_at(people: Iterable[People], level: Approvers, asked: Asked) -> bool:
     """Whether a predicate of a level that is in force holds for this person, in each of the approvals that this level is of."""
     given = [each.predicates for each in people]
     for each in given:
-        held = [each[name].holds(who, request) for name in level.predicates if name in each]
+        held = [each[name].holds(*asked) for name in level.predicates if name in each]
         if True not in held:
             return False
     return bool(given)
 
 
-async def aholds_at(people: Iterable[People], level: Approvers, who: Principal, request: PendingApproval) -> bool:
+async def aholds_at(people: Iterable[People], level: Approvers, asked: Asked) -> bool:
     """As `holds_at`."""
     given = [each.predicates for each in people]
     for each in given:
-        held = [await each[name].aholds(who, request) for name in level.predicates if name in each]
+        held = [await each[name].aholds(*asked) for name in level.predicates if name in each]
         if True not in held:
             return False
     return bool(given)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import builtins
 import functools
-import inspect
 import re
-import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar, Final, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -28,11 +27,14 @@ from phronomy.foundation.json_text import (
     JsonValue,
     canonical,
     clean,
+    list_of,
     object_of,
     plain,
     plain_object,
     pointer_part,
 )
+from phronomy.tools.member_names import told_of_twins, twins_in
+from phronomy.tools.parameters import Parameter
 from phronomy.tools.samples import samples
 
 _EXACT = (str, int, float, bool, type(None))
@@ -49,18 +51,18 @@ class Unfit(ValueError):
         return str(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter that the model fills. `default` is `inspect.Parameter.empty` where there is none."""
+class _SameNames(Unfit):
+    """Two names of one object differ in case alone. `path` leads to it."""
 
-    name: str
-    hint: object
-    default: object
+    def __init__(self, path: Sequence[str | int], first: str, second: str) -> None:
+        super().__init__(told_of_twins(first, second))
+        self._path = [str(part)[:80] for part in path]
 
-    @property
-    def has_default(self) -> bool:
-        """Whether the signature gives a value for it."""
-        return self.default is not inspect.Parameter.empty
+    def told(self, hidden: frozenset[str]) -> str:
+        """As that of `Unfit`."""
+        if self._path and self._path[0] in hidden:
+            return f"{self._path[0]}: not valid (names)"
+        return f"{'.'.join(self._path) or 'they'}: {self}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,132 +73,6 @@ class Owner:
     part: str = "parameter"
     error: type[ConfigurationError] = ToolDefinitionError
     purpose: str = "be described to a model"
-
-
-def parameters_of(owner: str, body: Callable[..., object], injected: type) -> tuple[tuple[Parameter, ...], str | None]:
-    """The parameters that the model fills, and the name of the one annotated with `injected`, if there is one."""
-    try:
-        signature = inspect.signature(body)
-    except (ValueError, TypeError, NameError) as error:
-        raise ToolDefinitionError(f"tool {owner}: its signature cannot be read ({error}); write another") from error
-    found: list[Parameter] = []
-    context: str | None = None
-    for parameter in signature.parameters.values():
-        _refuse_shape(owner, parameter)
-        hint = _resolve(owner, body, parameter)
-        if not _is_injected(hint, injected):
-            found.append(Parameter(parameter.name, hint, parameter.default))
-        elif context is not None:
-            both = f"{context!r} and {parameter.name!r}"
-            raise ToolDefinitionError(f"tool {owner}: {both} both ask for the context; keep one")
-        else:
-            context = parameter.name
-    return tuple(found), context
-
-
-def takes_context(function: Callable[..., object], what: str, first: str, error: type[ConfigurationError]) -> bool:
-    """Whether the function takes the context as second argument: it needs two, or the second is named for it."""
-    if _takes_one(function):  # most do, and to read a signature takes long
-        return False
-    try:
-        signature = inspect.signature(function)
-    except (ValueError, TypeError) as fault:
-        raise error(f"{what}: its signature cannot be read; wrap it in a function of ({first})") from fault
-    places = [
-        each
-        for each in signature.parameters.values()
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    second = places[1] if len(places) > 1 else None
-    takes = second is not None and (second.default is second.empty or second.name in ("context", "ctx"))
-    try:
-        signature.bind(*((first, second) if takes else (first,)))
-    except TypeError as fault:
-        raise error(f"{what} must take ({first}) or ({first}, context), but it takes {signature}") from fault
-    return takes
-
-
-def _takes_one(function: object) -> bool:
-    """Whether this is seen at a glance to be a plain function of one positional parameter."""
-    if type(function) is not types.FunctionType or function.__dict__:  # what wraps another has that in it
-        return False
-    code = function.__code__
-    others = code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    return code.co_argcount == 1 and not others
-
-
-def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
-    name = parameter.name
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise ToolDefinitionError(f"tool {owner}: {parameter} cannot be described to a model; name each parameter")
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise ToolDefinitionError(f"tool {owner}: parameter {name!r} is positional-only; take out the '/'")
-    if name.startswith("_"):
-        raise ToolDefinitionError(f"tool {owner}: parameter {name!r} begins with an underscore; rename it")
-    if parameter.annotation is parameter.empty:
-        raise ToolDefinitionError(
-            f"tool {owner}: parameter {name!r} has no type hint; add one, such as '{name}: str'"
-            + ("; for a method pass the bound one, as in tools=[desk.refund]" if name in ("self", "cls") else "")
-        )
-
-
-def _resolve(owner: str, body: Callable[..., object], parameter: inspect.Parameter) -> object:
-    """The type that the hint of the parameter means."""
-    function: Callable[..., object] = inspect.unwrap(getattr(body, "__func__", body))
-    names = getattr(function, "__globals__", {})
-    # Types defined in a function are no globals. Its frame still runs while a decorator or a constructor in it does.
-    local = {**_defining_locals(function), **_closure(function)}
-    hint = parameter.annotation
-    if isinstance(hint, str):
-        hint = next((each[hint] for each in (local, names, vars(builtins)) if hint in each), hint)
-    if type(hint) is type:  # a plain class stands for itself, and most are: to evaluate one takes ten times as long
-        return hint
-
-    def holder() -> None: ...
-
-    holder.__annotations__ = {parameter.name: parameter.annotation}
-    try:
-        hints: dict[str, object] = typing.get_type_hints(holder, names, local, include_extras=True)
-        return hints[parameter.name]
-    except Exception as error:
-        raise ToolDefinitionError(
-            f"tool {owner}: the type hint {parameter.annotation!r} of parameter {parameter.name!r} cannot be resolved "
-            f"({error}); import or define the type where the tool is defined, and not only for type checking"
-        ) from error
-
-
-def _closure(function: Callable[..., object]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    names = function.__code__.co_freevars if hasattr(function, "__code__") else ()
-    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    return found
-
-
-def _defining_locals(function: Callable[..., object]) -> dict[str, object]:
-    found: dict[str, object] = {}
-    file = getattr(getattr(function, "__code__", None), "co_filename", None)
-    outer, nested, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
-    while nested:
-        frame: types.FrameType | None = sys._getframe(1)
-        while frame is not None and (frame.f_code.co_qualname, frame.f_code.co_filename) != (outer, file):
-            frame = frame.f_back
-        found = {**(frame.f_locals if frame else {}), **found}
-        outer, nested, _ = outer.rpartition(".<locals>.")
-    return found
-
-
-def _is_injected(hint: object, injected: type) -> bool:
-    origin = get_origin(hint)
-    if origin is Annotated:
-        return _is_injected(get_args(hint)[0], injected)
-    if origin in (Union, types.UnionType):
-        return any(_is_injected(part, injected) for part in get_args(hint))
-    kind = origin or hint
-    return isinstance(kind, type) and issubclass(kind, injected)
 
 
 class Arguments:
@@ -217,7 +93,8 @@ class Arguments:
         self._steady = not loose
         self._form = Form(whose, parameters)
         self.names: tuple[str, ...] = tuple(parameter.name for parameter in parameters)
-        self.schema: JsonText = _described(self._form.schema_text, descriptions)
+        told = {each.name: each.told for each in parameters if each.told is not None}
+        self.schema: JsonText = _described(self._form.schema_text, {**descriptions, **told})
 
     def read(self, given: JsonText) -> JsonText:
         """The canonical text of the validated, default-filled arguments in a canonical text.
@@ -225,6 +102,8 @@ class Arguments:
         Raises pydantic's `ValidationError`, or `Unfit` where the text would not be read back as the same.
         """
         refuse_dunder_keys(given)
+        if self._form.takes_more and (twins := next(twins_in(plain(given)), None)):
+            raise _SameNames(*twins)
         text = self._form.write(self._form.load(given))
         if not self._steady and self._form.write(self._form.load(text)) != text:
             raise Unfit("they change when they are written as JSON and read back")
@@ -274,6 +153,8 @@ class Form:
             raise _refused(owner, parameters, error) from error
         self.schema_text: JsonText = schema
         self._has_sets = '"uniqueItems":true' in self.schema_text
+        self.takes_more: bool = not plain and _takes_more(self._model.__pydantic_core_schema__)
+        """True if a class in it keeps names that it does not declare."""
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
@@ -416,6 +297,8 @@ def _described(schema: JsonText, descriptions: Mapping[str, str]) -> JsonText:
 
 def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonText]:
     """The model and the canonical text of its JSON Schema."""
+    # A number that JSON cannot hold is no valid number.
+    config = ConfigDict(**{**own, "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True})
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
         name = parameter.name
@@ -423,16 +306,36 @@ def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseM
         hint, default = parameter.hint, (parameter.default,) if parameter.has_default else ()
         if isinstance(parameter.default, FieldInfo):
             hint, default = Annotated[hint, parameter.default], ()
-        fields[f"p{place}"] = (hint, Field(*default, validate_default=True, **fixed))
-    # A number that JSON cannot hold is no valid number.
-    config = ConfigDict(**{**own, "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True})
+        of_python = (
+            _default_of_python(hint, default, config) if parameter.has_default and not _is_plain(parameter) else ()
+        )
+        fields[f"p{place}"] = (hint, Field(*(of_python or default), validate_default=not of_python, **fixed))
     model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
     schema = object_of(_tidy(model.model_json_schema(schema_generator=_Generator)))
+    if (unfillable := _unfillable(model.__pydantic_core_schema__)) is not None:
+        raise TypeError(f"{unfillable}, which no JSON can hold")
     if _imports(model.__pydantic_core_schema__):
         # It would import what the model wrote, before any gate has been asked.
         raise TypeError("ImportString imports while it is validated; take a str")
     schema.setdefault("properties", {})
     return model, canonical(schema)
+
+
+def _default_of_python(hint: Any, default: tuple[object, ...], config: ConfigDict) -> tuple[object, ...]:
+    """The validated default, where it is a Python value that JSON has in another form, such as a Path; else nothing.
+
+    A default that is not of the type in either form is left to the check that says so.
+    """
+    try:
+        alone: Any = create_model("Default", __config__=config, p=(hint, Field(*default, validate_default=True)))
+    except Exception:  # no type at all: the model of all parameters says so
+        return ()
+    with suppress(Exception):
+        alone.model_validate_json("{}")
+        return ()
+    with suppress(Exception):
+        return (vars(alone.model_validate({}))["p"],)
+    return ()
 
 
 @functools.cache
@@ -445,16 +348,60 @@ def _importer() -> object:
 def _imports(schema: object) -> bool:
     """Whether an `ImportString` is anywhere in a core schema."""
     importer = _importer()
+    return any(part is importer for part in _parts_of(schema))
+
+
+_NO_KEYS: Final = {
+    "dataclass",
+    "dict",
+    "frozenset",
+    "is-subclass",
+    "list",
+    "model",
+    "named-tuple",
+    "none",
+    "set",
+    "tuple",
+    "typed-dict",
+}
+
+
+def _unfillable(schema: object) -> str | None:
+    """The part of a core schema that no JSON can fill: a class, or a key that is no text; None if there is none."""
+    parts = [part for part in _parts_of(schema, without=_OF_PYTHON) if isinstance(part, dict)]
+    named = {part["ref"]: part for part in parts if "ref" in part}
+    for part in parts:
+        if part.get("type") == "is-subclass":
+            return "a class as a value"
+        keys = part.get("keys_schema") if part.get("type") == "dict" else None
+        keys = named.get(keys["schema_ref"]) if isinstance(keys, dict) and "schema_ref" in keys else keys
+        if isinstance(keys, dict) and keys.get("type") in _NO_KEYS:
+            return f"a key of type {keys['type']}"
+    return None
+
+
+_OF_PYTHON: Final = ("python_schema", "serialization")
+"""Parts of a core schema that JSON does not come to."""
+
+
+def _takes_more(schema: object) -> bool:
+    """Say whether a class in a core schema keeps names that it does not declare."""
+    names = ("extra_fields_behavior", "extra_behavior")
+    return any(isinstance(part, dict) and "allow" in map(part.get, names) for part in _parts_of(schema))
+
+
+def _parts_of(schema: object, without: Sequence[str] = ()) -> Iterator[object]:
+    """A core schema, and everything in it, but what is under these names."""
     todo: list[object] = [schema]
     seen: set[int] = set()
     while todo:
         part = todo.pop()
-        if part is importer:
-            return True
+        yield part
         if isinstance(part, (dict, list, tuple)) and id(part) not in seen:
             seen.add(id(part))
-            todo.extend(part.values() if isinstance(part, dict) else part)
-    return False
+            todo.extend(
+                part if not isinstance(part, dict) else (each for name, each in part.items() if name not in without)
+            )
 
 
 def _refused(owner: Owner, parameters: Sequence[Parameter], error: Exception) -> ConfigurationError:
@@ -531,7 +478,7 @@ _NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
 
 
 def _tidy(node: JsonValue) -> JsonValue:
-    """The schema without titles, which repeat the names."""
+    """The schema without titles, which repeat the names, and with `items` in each array."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
@@ -546,7 +493,17 @@ def _tidy(node: JsonValue) -> JsonValue:
             tidied[key] = {name: _tidy(inner) for name, inner in value.items()}
         else:
             tidied[key] = _tidy(value)
+    if tidied.get("type") == "array" and "items" not in tidied:
+        tidied["items"] = _any_of(list_of(tidied.get("prefixItems")))
     return tidied
+
+
+def _any_of(schemas: Sequence[JsonValue]) -> JsonValue:
+    """A schema for what fits one of these. There are providers that refuse an array without `items`, as a tuple has none."""
+    kinds: list[JsonValue] = []
+    for each in schemas:
+        kinds += [each] if each not in kinds else []
+    return {"anyOf": kinds} if len(kinds) > 1 else kinds[0] if kinds else {}
 
 
 def places_of(error: ValidationError, value: JsonDict, hidden: frozenset[str]) -> list[tuple[str, str]]:

@@ -14,5 +14,5 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     from docstring_parser import parse  # noqa: PLC0415
 
     parsed = parse(text)
-    told = {each.arg_name: each.description for each in parsed.params if each.description}
-    return parsed.description or "", told
+    told = {each.arg_name: each.description.strip() for each in parsed.params if each.description}
+    return (parsed.description or "").strip(), told

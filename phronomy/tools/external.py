@@ -31,6 +31,7 @@ class ExternalToolOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry | None
     risk: str | None
+    return_direct: bool
 
 
 class ExternalTool(Tool):

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 from pydantic import TypeAdapter
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical
+from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, plain, plain_object
 from phronomy.records.decisions import EXTERNAL, is_external
+from phronomy.tools.json_schema.typed import Mistyped, read_typed, shape_of
 
 if TYPE_CHECKING:
     from phronomy.tools.tool import Tool
 
-_NEVER_RUN = ("idempotent", "timeout", "retries", "retry_on", "fallback")
+_NEVER_RUN = ("idempotent", "timeout", "retries", "retry_on", "fallback", "calls")
 """Options of a body, and there is none here."""
 
 
@@ -90,6 +91,15 @@ def returned(name: str, body: Callable[..., object]) -> JsonDict | None:
     return schema_of(name, hint)
 
 
+def described(body: Callable[..., object], *, by_alias: bool) -> JsonDict | None:
+    """The JSON Schema of what the signature says that a body returns; None if it says nothing that can be described."""
+    try:
+        hint = get_type_hints(body, include_extras=True).get("return", Any)
+        return None if hint is Any else TypeAdapter(hint).json_schema(by_alias=by_alias, mode="serialization")
+    except Exception:  # pydantic raises many kinds here
+        return None
+
+
 def schema_of(name: str, returns: Any) -> JsonDict | None:
     """The JSON Schema of a type; None for `Any`. Raises `ToolDefinitionError`."""
     if returns is Any:
@@ -100,16 +110,32 @@ def schema_of(name: str, returns: Any) -> JsonDict | None:
         raise ToolDefinitionError(f"tool {name}: no JSON Schema can be made of its return type") from None
 
 
-def fault(tool: Tool, returns: JsonDict | None, content: JsonValue) -> str | None:
+def text_of(schema: JsonDict | None) -> JsonText | None:
+    """The JSON Schema of a result as the text that a store keeps."""
+    return None if schema is None else canonical(schema)
+
+
+def as_returned(tool: Tool, content: JsonValue) -> JsonValue:
+    """The result of an external tool. A text that does not fit is read as typed input, as a form reads it."""
+    if not isinstance(content, str) or tool.result_schema_text is None or fault(tool, content) is None:
+        return content
+    schema = plain_object(tool.result_schema_text)
+    try:
+        return plain(read_typed(content, shape_of(schema, schema)))
+    except Mistyped:
+        return content
+
+
+def fault(tool: Tool, content: JsonValue) -> str | None:
     """Why this is no result of an external tool; None if it is."""
     size = len(content) if isinstance(content, str) else len(canonical(content))
     if size > tool.max_result_size:
         return f"a result of {tool.name} has at most max_result_size={tool.max_result_size:,} characters, and this has {size:,}"
-    if returns is None:
+    if tool.result_schema_text is None:
         return None
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema
 
-    wrong = misfit(content, returns, judge="python")
+    wrong = misfit(content, plain(tool.result_schema_text), judge="python")
     return None if wrong is None else f"the result is not of the type that {tool.name} returns: {wrong}"
 
 

@@ -27,6 +27,8 @@ def check_options(tool: Tool) -> None:
         raise refused(tool, "description", "a text")
     if not isinstance(tool.source, str) or not tool.source or clean(tool.source) != tool.source:
         raise refused(tool, "source", "a text that is not empty, without lone surrogates")
+    if not isinstance(tool.return_direct, bool):
+        raise refused(tool, "return_direct", "True or False")
     if not isinstance(tool.idempotent, bool):
         raise refused(tool, "idempotent", "True or False")
     for option in ("timeout", "approval_timeout"):
@@ -61,5 +63,19 @@ def check_failure_options(tool: Tool) -> None:
         )
     if tool.on_failure not in ("model", "human", "stop"):
         raise refused(tool, "on_failure", "'model', 'human' or 'stop'")
-    if not checks.is_series(tool.fallback):
-        raise refused(tool, "fallback", "a tuple of tools")
+    for option in ("fallback", "calls"):
+        if not checks.is_series(getattr(tool, option)):
+            raise refused(tool, option, "a tuple of tools")
+
+
+def check_calls(tool: Tool) -> None:
+    """Refuse tools that a body cannot call, and options that do not go with calls of a body."""
+    names = [each.name for each in tool.calls]
+    if len(set(names)) < len(names):
+        raise ToolDefinitionError(f"tool {tool.name}: two of the tools in calls have one name")
+    # A body that is left in the middle would go on calling, and a fallback would find what another tool has called.
+    wrong = [option for option in ("timeout", "fallback", "may_be_left") if tool.calls and getattr(tool, option)]
+    if wrong:
+        raise ToolDefinitionError(
+            f"tool {tool.name}: calls does not go with {', '.join(wrong)}: give that to the tools that it calls"
+        )

@@ -30,6 +30,24 @@ def rendered(value: Any, limit: int) -> CallResult:
         return CallResult(kind="failed", content=f"The tool ran, but its result {error}")
 
 
+def with_answer(result: CallResult, value: Any, *, exact: bool) -> CallResult:
+    """The result with the whole value as the answer of the run. If no record can hold that, the call settles as failed.
+
+    `exact`: as the JSON that is read back as this value, without what its type computes of it. Images are told as text.
+    """
+    if result.kind != "completed":
+        return result
+    try:
+        if result.has_parts or issubclass(type(value), str):
+            return result.evolve(answer=canonical(result.content if result.has_parts else str.__str__(value)))
+        return result.evolve(answer=canonical(to_jsonable_python(value, round_trip=exact)))
+    except Exception as error:
+        told = (
+            f"The tool ran, but its result cannot be the answer ({type(error).__name__}). Its effect may have happened."
+        )
+        return CallResult(kind="failed", content=told)
+
+
 def cut(text: str, limit: int) -> str:
     """The text, if it is not too long; else so much of it, and how much more there was."""
     more = len(text) - limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import hashlib
 import inspect
@@ -11,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypedDict, cast, overload
 
 from pydantic import ValidationError
 from typing_extensions import TypeVar, Unpack
@@ -33,13 +34,15 @@ from phronomy.foundation.lazy_modules import asyncio
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
+from phronomy.records.record import EMPTY
 from phronomy.tools import external_results
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
-from phronomy.tools.arguments import Arguments, Unfit, parameters_of, places_of
-from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
+from phronomy.tools.arguments import Arguments, Unfit, places_of
+from phronomy.tools.context import BODY, InvalidArguments, Predicate, ToolContext
 from phronomy.tools.docstring import read_docstring
-from phronomy.tools.options import check_failure_options, check_options, refused
-from phronomy.tools.results import cut, rendered
+from phronomy.tools.options import check_calls, check_failure_options, check_options, refused
+from phronomy.tools.parameters import parameters_of
+from phronomy.tools.results import cut, rendered, with_answer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,9 +77,11 @@ class ToolOptions(TypedDict, total=False):
     risk: str | None
     external: bool
     scopes: Iterable[str]
+    return_direct: bool
+    calls: Sequence[Tool | type[Tool] | Callable[..., object]]
 
 
-class Tool:
+class Tool(checks.NoFunction):
     """A tool that a model may call. Subclass it and write `execute`; the model fills in the parameters of `execute`.
 
         class Wipe(Tool):
@@ -172,6 +177,15 @@ class Tool:
     The model of such a run does not see the tool, and a call of it is refused.
     """
 
+    return_direct: bool = False
+    """If True, the result of a call is the answer of the run, without another model call.
+
+    A call that fails, or is rejected, does not end the run. A fallback says for itself whether its result is the answer.
+    """
+
+    calls: tuple[Tool, ...] = ()
+    """The tools that the body may call through their gates, with `ToolContext.call_tool`."""
+
     is_async: bool
     """Whether `execute` is async."""
 
@@ -193,6 +207,9 @@ class Tool:
     schema_hash: str
     """The SHA-256 of the JSON Schema of the parameters, in hexadecimal. The order of keys does not change it."""
 
+    result_schema_text: JsonText | None
+    """The JSON Schema of the result of an external tool as text; None where any will do, and of other tools."""
+
     description_hash: str
     """The SHA-256 of the description, in hexadecimal: what requests name it by, and what a store keeps it under."""
 
@@ -203,6 +220,8 @@ class Tool:
     def __init__(self) -> None:
         _SPELT.check(type(self))  # it may have been given more since it was made
         body = self._target()
+        where = f"function {getattr(body, '__name__', type(body).__name__)}"
+        spelling.check_function(where, body, ToolDefinitionError, "@tool(...), or an attribute of the class")
         for option in ToolOptions.__annotations__:  # from here on a change of the class changes no tool that is in use
             if isinstance(getattr(type(self), option), property):
                 raise ToolDefinitionError(f"{type(self).__name__}: {option} is a property; make it a plain attribute")
@@ -214,17 +233,21 @@ class Tool:
             )
         check_options(self)
         check_failure_options(self)
-        self.fallback = tuple(as_tool(each) for each in self.fallback)
+        asked = self.requires_approval
         self.review = self._review_asked()
         external_results.as_declared(self)
         self._check_gate()
+        self.fallback = tuple(self._fallback(each, asked) for each in self.fallback)
+        self.calls = tuple(as_tool(each) for each in self.calls)
+        check_calls(self)
         self._body = _checked_body(self.name, body)
-        self._returns = self._result_schema(body) if self.external else None
-        self.is_async = checks.is_async(body)
+        self.result_schema_text = external_results.text_of(self._result_schema(body)) if self.external else None
+        self.is_async = _awaits(self.name, body)
         description, told = self._documentation(body)
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
+        self.fallback = tuple(each._redacting(self.redact) for each in self.fallback)
         self.schema_text, self.schema_hash = _sorted_and_hashed(self._arguments.schema)
         self.description_hash = hashlib.sha256(clean(self.description).encode()).hexdigest()
         self._identity = ToolIdentity(
@@ -243,7 +266,7 @@ class Tool:
 
         def __setattr__(self, name: str, value: object) -> None:
             if name not in _SPELT.known and name[:1] != "_":  # a tool has thirty of these
-                _SPELT.check_attribute(name, self)
+                _SPELT.check_attribute(name, self, value)
             # The gate among them: changed here it would be asked for by some calls of a run and not by others.
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
@@ -266,6 +289,11 @@ class Tool:
         """The JSON Schema of the arguments, as a fresh copy."""
         return plain_object(self._arguments.schema)
 
+    @property
+    def asks(self) -> bool:
+        """True if a call may need an approval, by the tool itself."""
+        return self.gate != "never"
+
     def identity(self, path: str = "") -> ToolIdentity:
         """The identity of the tool, for an agent at `path` in the run."""
         return self._identity.evolve(path=path) if path else self._identity
@@ -282,21 +310,26 @@ class Tool:
         """Whether async code validates the arguments in a thread, because the schema comes from elsewhere."""
         return self._arguments.come_from_elsewhere
 
+    def given_again(self, args: Mapping[str, Any]) -> Self:
+        """Give the tool as it reads an edit of these arguments. Most read it as they read what a model sends."""
+        return self
+
     def read(self, arguments: str) -> JsonText:
         """Validate the model's arguments, fill in the defaults, and return their canonical text.
 
         If you pass its result to it again, it returns the same text. Raises `InvalidArguments`.
         """
         try:
-            # Providers send nothing for a call without arguments.
             text = canonical_form(arguments if arguments.strip() else "{}")
         except JsonError as error:
             raise self._invalid(self._why_invalid(error)) from None
-        if text[:1] != "{":
+        if text[:1] != "{" and text != "null":  # for a call without arguments, providers send nothing or null
             raise self._invalid("they must be a JSON object")
         try:
-            return self._arguments.read(text)
+            return self._arguments.read(EMPTY if text == "null" else text)
         except Exception as error:
+            if text == "null":
+                raise self._invalid("they must be a JSON object") from None
             raise self._invalid(self._why_invalid(error), self._places(error, plain_object(text))) from None
 
     def bind(self, args_text: str) -> dict[str, object]:
@@ -359,10 +392,27 @@ class Tool:
         """
         return rendered(value, self.max_result_size)
 
+    def with_answer(self, result: CallResult, value: object, *, exact: bool) -> CallResult:
+        """The result with the whole value in it, as the answer of the run.
+
+        With `exact`, the value is kept as the JSON from which its type reads it back.
+        """
+        return with_answer(result, value, exact=exact)
+
+    def result_schema(self, *, by_alias: bool = True) -> JsonDict | None:
+        """The JSON Schema of the results, by the signature or the declaration of the tool; None: nothing is said of them."""
+        if self.external:
+            return None if self.result_schema_text is None else plain_object(self.result_schema_text)
+        return external_results.described(self._body, by_alias=by_alias)
+
     def check_response(self, content: JsonValue) -> None:
         """Check a result that a human gives in place of a call. Raises `InvalidArguments` if it is not valid."""
-        if self.external and (wrong := external_results.fault(self, self._returns, content)) is not None:
+        if self.external and (wrong := external_results.fault(self, content)) is not None:
             raise InvalidArguments(wrong)
+
+    def read_response(self, content: JsonValue) -> JsonValue:
+        """A result as the tool returns it: typed text is read as a value of its type. Other text stays as it is."""
+        return external_results.as_returned(self, content) if self.external else content
 
     # What others may see
 
@@ -433,6 +483,21 @@ class Tool:
         self.predicate_is_async = self._predicate is not None and self._predicate.is_async
         self.requires_approval = cast("bool | Predicate", predicate)
 
+    def _fallback(self, source: Tool | type[Tool] | Callable[..., object], asked: Requirement) -> Tool:
+        """The tool that stands in for this one. A plain function does the same work, so it needs the same approval."""
+        if isinstance(source, Tool | type) or not checks.is_function(source) or self.gate == "never":
+            return as_tool(source)
+        return FunctionTool(source, requires_approval=asked if isinstance(asked, Approval) else self.requires_approval)
+
+    def _redacting(self, names: frozenset[str]) -> Tool:
+        """The tool as it stands in for one that redacts these parameters: it gets the same values, so it redacts them too."""
+        if names <= self.redact:
+            return self
+        found = copy.copy(self)  # elsewhere it is what its author said
+        # Also where it does not declare the parameter: a tool of a server may take more than it declares.
+        object.__setattr__(found, "redact", self.redact | names)
+        return found
+
     def _check_redact(self) -> None:
         if not checks.is_series(self.redact):
             raise refused(self, "redact", "a set of parameter names")
@@ -491,26 +556,22 @@ class Tool:
         return found - {"", "None", "True", "False", "null", "true", "false"}
 
 
-_SPELT = spelling.Options(Tool, ToolOptions.__annotations__, ToolDefinitionError, typed=ToolOptions)
+_SPELT = spelling.Options(Tool, ToolOptions.__annotations__, ToolDefinitionError, typed=ToolOptions, closed=True)
 
 _FIXED = frozenset(
     {
-        *ToolOptions.__annotations__,
-        "is_async",
-        "predicate_is_async",
-        "schema_hash",
-        "schema_text",
-        "description_hash",
-        "_body",
-        "_identity",
-        "_predicate",
-        "review",
+        *(*ToolOptions.__annotations__, "is_async", "predicate_is_async", "review"),
+        *("schema_hash", "schema_text", "result_schema_text", "description_hash", "_body", "_identity", "_predicate"),
     }
 )
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool. You can still call it like the function, for example in a test."""
+    """A function as a tool. You can still call it like the function, for example in a test.
+
+    Inside the body of a tool or a node, a tool that may need an approval cannot be called like this (`ConfigurationError`): the
+    body declares it in `calls`, and uses `ToolContext.call_tool`.
+    """
 
     function: Callable[P, R]
     """The function itself."""
@@ -519,7 +580,19 @@ class FunctionTool(Tool, Generic[P, R]):
         spelling.check_options("a tool", options, ToolOptions.__annotations__, ToolDefinitionError)
         if not checks.is_function(function):
             raise ToolDefinitionError(f"{quoted(function)} is not a function; wrap it in one to make it a tool")
-        spelling.check_function(function, ToolDefinitionError)
+        if (found := checks.wrapped_tool(function)) is not None:
+            raise ToolDefinitionError(
+                f"{function.__name__} wraps {found!r}, whose options would not count: put @tool on the outermost function, with its"
+                " options"
+            )
+        asks = options.get("requires_approval", False) is not False or options.get("external") or options.get("calls")
+        declared = options.get("calls", ())
+        declared = tuple(declared) if checks.is_series(declared) else ()
+        if not asks and (found := checks.held_tool(function, declared)) is not None:
+            raise ToolDefinitionError(
+                f"{function.__name__} has {found!r} at hand, and would run it without the approval that it asks for: give this tool"
+                " requires_approval too, declare it in calls=[...] and use context.call_tool, or call a plain function"
+            )
         functools.update_wrapper(self, function, updated=())
         self.function = function
         for option, value in options.items():
@@ -527,12 +600,18 @@ class FunctionTool(Tool, Generic[P, R]):
         super().__init__()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.external:
-            raise external_results.not_here(self.name)
-        return self.function(*args, **kwargs)
+        return self.execute(*args, **kwargs)
 
     def execute(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
+        if self.external:
+            raise external_results.not_here(self.name)
+        # Who runs the body knows the policies: they are of the agents and graphs around it, and no matter of the tool.
+        if (body := BODY.get()) is not None and (self.gate != "never" or body.gates(self)):
+            raise ConfigurationError(
+                f"tool {self.name} may need an approval, and a body that calls it like a function would run it without: declare it"
+                f" (calls=[{self.name}]) and use context.call_tool({self.name!r}, ...). Its function alone is in .function"
+            )
         return self.function(*args, **kwargs)
 
     def _target(self) -> Callable[..., object]:
@@ -593,7 +672,14 @@ def _sorted_and_hashed(schema: JsonText) -> tuple[str, str]:
     return text, hashlib.sha256(text.encode()).hexdigest()
 
 
+def _awaits(name: str, body: Callable[..., object]) -> bool:
+    try:
+        return checks.awaits(body)
+    except ConfigurationError as error:
+        raise ToolDefinitionError(f"tool {name}: {error}") from None
+
+
 def _checked_body(name: str, body: Callable[..., object]) -> Callable[..., Any]:
-    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+    if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in checks.layers_of(body)):
         raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
     return body

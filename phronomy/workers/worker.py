@@ -15,8 +15,10 @@ import heapq
 import logging
 import math
 import random
+import signal
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import field
@@ -25,7 +27,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from phronomy.errors import AsyncRequired, CheckpointNotFound, ConfigurationError, PhronomyError, RunFailed
-from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout
+from phronomy.foundation.checks import check_no_tool, is_count, is_number, is_series, is_timeout
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
 from phronomy.runs import recovery
@@ -33,7 +35,9 @@ from phronomy.runs.recovery import Recovery
 from phronomy.runs.runs import Runs
 from phronomy.stores import dispatch
 from phronomy.stores.base import Store
+from phronomy.stores.derived import set_aside
 from phronomy.stores.dispatch import LocalDispatch
+from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Append, Behind, Claim, Held
 from phronomy.workers.health import Health, Measures, SetAside
@@ -150,6 +154,13 @@ class Worker:
         self._agents: tuple[Runs[Any, Any], ...] = tuple(given) if is_series(given) else ()
         if not self._agents or not all(isinstance(each, Runs) for each in self._agents):
             raise ConfigurationError("a worker needs an agent or a graph, or a list of them")
+        alone = [
+            each.spec.name for each in self._agents if isinstance(each.store, MemoryStore) and each.store.is_of_agent
+        ]
+        if alone:
+            raise ConfigurationError(
+                f"{', '.join(alone)} has no store, so a worker finds none of its runs: give it the store in which the runs are"
+            )
         names = [each.spec.name for each in self._agents]
         if len(set(names)) != len(names):
             raise ConfigurationError(f"two agents of a worker have one name: {', '.join(sorted(names))}")
@@ -161,6 +172,7 @@ class Worker:
                 raise ConfigurationError(f"{name} is a whole number, 1 or more, not {quoted(count)}")
         if not callable(heard) and heard is not None:
             raise ConfigurationError(f"heard is a function of a Recovery, or None, not {quoted(heard)}")
+        check_no_tool(heard)
         self._options: dict[str, Any] = {"accept_changes": accept_changes} | ({} if deps is None else {"deps": deps})
         self._poll, self._wait, self._tries = poll, retry_wait, tries
         self._concurrency = concurrency
@@ -170,6 +182,7 @@ class Worker:
         self._lock = threading.Lock()
         self._tried: dict[str, _Tried] = {}
         self._aside: dict[str, SetAside] = {}
+        self._unread: dict[str, SetAside] = {}  # of which nothing could be announced, at the last look for that
         self._at_work: dict[str, _Job] = {}
         self._carried_out = self._failures = 0
         self._looked: float | None = None
@@ -189,7 +202,7 @@ class Worker:
         """How the worker is, for a health check or a page. Safe to call from any thread."""
         looked, status, now = self._looked, self._status, time.monotonic()
         with self._lock:
-            aside = tuple(self._aside.values())
+            aside = tuple({**self._unread, **self._aside}.values())
         lately = self._begun is None or now - max(looked or 0.0, self._begun) <= 3 * self._poll + _SLOW
         return Health(
             status=status,
@@ -258,7 +271,7 @@ class Worker:
                 await recovery.aremind(agent.store, agent.spec, _ALL)
                 for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
                     done += await self._carried_out_at(agent, place)
-            await self._tidy()
+            done = recovery.with_failures(done, await self._tidy())
         except PhronomyError:
             self._status = "failing"
             raise
@@ -410,7 +423,12 @@ class Worker:
     async def _carry_on(self, agent: Runs[Any, Any], place: tuple[str, str]) -> Recovery[Any] | None:
         """Drive one run to where it rests, and note what came of it; None if another worker has it."""
         delays = await in_store(agent.store, self._delays, agent, place[1])
-        done = await recovery.acarried_on(agent, place, self._options)
+        try:
+            done = await recovery.acarried_on(agent, place, self._options)
+        except SystemExit as error:
+            if _is_of_signal(error):
+                raise
+            done = Recovery(run_id=place[0], branch_id=place[1], error=_exited(place[0]))
         if done is None:
             self._forget(agent, place[1])
             return None
@@ -469,12 +487,12 @@ class Worker:
         else:
             _log.warning("run %s failed (%s); it is tried again in %.0f s", run_id, name, wait)
         if again:
-            await self._leave(agent.store, place, final, wait)
+            await self._leave(agent.store, place, error if final else None, wait)
 
     def _set_aside(self, agent: Runs[Any, Any], place: tuple[str, str], tries: int, error: PhronomyError) -> None:
         """List a run among those that are left alone."""
         run_id, branch_id = place
-        aside = SetAside(run_id=run_id, branch_id=branch_id, agent=agent.spec.name, tries=tries, error=str(error))
+        aside = _set_aside_by(agent, place, tries, error)
         with self._lock:
             is_new = branch_id not in self._aside
             self._aside[branch_id] = aside
@@ -482,8 +500,8 @@ class Worker:
             self._measures.set_aside(agent.spec.name, 1)
             _log.error("run %s failed (%s, %d tries), and is set aside", run_id, type(error).__name__, tries)
 
-    async def _leave(self, store: Store, place: tuple[str, str], final: bool, wait: float) -> None:
-        """Leave a run for another try, of this worker or another, in so many seconds."""
+    async def _leave(self, store: Store, place: tuple[str, str], final: PhronomyError | None, wait: float) -> None:
+        """Leave a run for another try, of this worker or another, in so many seconds. `final` is the error that it is set aside for."""
         try:
             await in_store(store, leave, store, place, final)
         except PhronomyError:
@@ -491,10 +509,20 @@ class Worker:
             return
         await in_store(store, dispatch.at, store.dispatch, place[0], [store.clock() + wait])
 
-    async def _tidy(self) -> None:
-        """Make announcements that were not made, and delete what is older than the store keeps."""
+    async def _tidy(self) -> list[Recovery[Any]]:
+        """Make announcements that were not made, and delete what is older than the store keeps. Returns the failures."""
+        failed: list[Recovery[Any]] = []
+        unread: dict[str, SetAside] = {}
         for agent in self._agents:
-            await recovery.atidy(agent.store, agent.spec, _ALL)
+            for each in await recovery.atidy(agent.store, agent.spec, _ALL):
+                failed.append(each)
+                unread[each.branch_id] = _set_aside_by(agent, (each.run_id, each.branch_id), 1, each.error)
+        with self._lock:
+            new = [each for id, each in unread.items() if id not in self._unread and id not in self._aside]
+            self._unread = unread
+        for aside in new:
+            _log.error("run %s cannot be read, so nothing of it is announced; it is set aside", aside.run_id)
+        return failed
 
     async def _rest(self, grace: float | None) -> None:
         """Wait until what is driven in this loop has come to rest, or the grace is over. A cancellation ends the grace."""
@@ -516,6 +544,26 @@ class Worker:
                 await in_store(job.agent.store, dispatch.wake, job.agent.store.dispatch, job.run_id)
 
 
+def _set_aside_by(agent: Runs[Any, Any], place: tuple[str, str], tries: int, error: PhronomyError | None) -> SetAside:
+    return SetAside(run_id=place[0], branch_id=place[1], agent=agent.spec.name, tries=tries, error=str(error))
+
+
+def _is_of_signal(error: SystemExit) -> bool:
+    """True if a handler of a signal raised the exit: then it is meant for the process, and not for the run that it met."""
+    handlers = {getattr(signal.getsignal(each), "__code__", None) for each in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _exited(run_id: str) -> RunFailed:
+    """The failure of a run in which a body, a predicate or other code of the agent calls `sys.exit`: other runs go on."""
+    error = RunFailed(
+        f"run {run_id}: code of its agent called sys.exit() or raised SystemExit, which in a worker is a failure of this run alone:"
+        " raise an error that says what is wrong instead"
+    )
+    error.run_id = run_id
+    return error
+
+
 def may_repeat(error: PhronomyError) -> bool:
     """Whether to drive the run once more runs nothing twice: no call of it has failed that must not run again by itself."""
     checkpoint = error.checkpoint if isinstance(error, RunFailed) else None
@@ -532,11 +580,12 @@ def tell_when_free(store: Store, agent: str, run_id: str) -> None:
     dispatch.at(store.dispatch, run_id, [each.lease_until for each in held])
 
 
-def leave(store: Store, place: tuple[str, str], final: bool) -> None:
+def leave(store: Store, place: tuple[str, str], final: PhronomyError | None) -> None:
     """Leave a run that has failed for the next try, of this worker or another. One that somebody holds by now is left to them.
 
     A run that failed is not taken up by recovery, since its caller was told of the error. Here nobody was told: so it is marked as one
-    in which something is left to be done. After the last try, its status says that it has failed, whatever kept it from being driven.
+    in which something is left to be done. After the last try, its status says that it has failed, whatever kept it from being driven,
+    and who decided is told why.
     """
     run_id, branch_id = place
     branch = next((each for each in store.branches(run_id=run_id) if each.id == branch_id), None)
@@ -549,8 +598,11 @@ def leave(store: Store, place: tuple[str, str], final: bool) -> None:
     elif final and branch.status == "suspended" and branch.handed is not None:
         change = Append(branch_id=branch_id, seq=branch.seq, take="worker", release=True, status="failed")
     else:
-        return
+        change = None
     try:
-        store.append(change)
+        if change is not None:
+            store.append(change)
+        if final is not None:
+            set_aside.note(store, branch, final)
     except (Behind, Held):  # somebody has taken it up meanwhile: then it is theirs
         return

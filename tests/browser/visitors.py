@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 import chromium
 import shop
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request, TimeoutError, WebError
+from ports import HeldPort
 
 from phronomy import Approve, Breakpoint, PendingApproval, Principal, Reject
 from phronomy.workers import Worker
@@ -71,16 +71,15 @@ class Desk:
         self.pass_time(to=shop.BEGINS)
         self.store = shop.store_of(folder)
         self.agent = shop.desk_of(self.store)
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self.port = free.getsockname()[1]
-        self.origin = f"http://127.0.0.1:{self.port}"
+        self._port = HeldPort()  # also while the server is down, and pages that are open ask for it
+        self.origin = f"http://127.0.0.1:{self._port.number}"
         self._process: subprocess.Popen[bytes] | None = None
 
     # The server
 
     def start(self) -> None:
         """Serve, and return when the inbox answers."""
-        command = [sys.executable, shop.__file__, str(self.folder), str(self.port), self.prefix]
+        command = [sys.executable, shop.__file__, str(self.folder), str(self._port.number), self.prefix]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         end = time.monotonic() + STARTS
@@ -97,6 +96,7 @@ class Desk:
 
     def close(self) -> None:
         self.stop()
+        self._port.close()
         self._thread.shutdown()
         self.store.close()
 

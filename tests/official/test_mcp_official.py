@@ -14,13 +14,14 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drivers import PATIENCE, Driver, until
 from official_servers import Setting, node_server
+from ports import HeldPort
 
 PROGRAM = Path(__file__).with_name("official_servers.py")
 NAMES = ("everything", "filesystem", "memory", "time", "git")
@@ -67,19 +68,18 @@ class Remote:
     """ "everything" over HTTP, at one port for as long as the test lasts."""
 
     def __init__(self) -> None:
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self._port = HeldPort()
+        self.url = f"http://127.0.0.1:{self._port.number}/mcp"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        env = {**os.environ, "PORT": str(self.port)}
+        env = {**os.environ, "PORT": str(self._port.number)}
         nothing = subprocess.DEVNULL
         command = node_server("everything", "streamableHttp")
         self.process = subprocess.Popen(command, env=env, stdout=nothing, stderr=nothing)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port.number), timeout=1):
                 return
             time.sleep(0.05)
         raise TimeoutError("the server does not listen")
@@ -93,6 +93,10 @@ class Remote:
         self.stop()
         self.start()
 
+    def close(self) -> None:
+        self.stop()
+        self._port.close()
+
 
 @pytest.fixture
 def remote() -> Iterator[Remote]:
@@ -100,7 +104,7 @@ def remote() -> Iterator[Remote]:
     made = Remote()
     made.start()
     yield made
-    made.stop()
+    made.close()
 
 
 @contextmanager
@@ -114,7 +118,7 @@ def everything(transport: str, folder: Path, calls: list[Any], **options: Any) -
     try:
         yield Setting("everything", folder, calls, made.url, **options), made.restart
     finally:
-        made.stop()
+        made.close()
 
 
 BOTH = pytest.mark.parametrize("transport", ["stdio", "http"])

@@ -558,7 +558,8 @@ def test_a_stream_stops_where_the_run_would(driver: Driver, store: Store) -> Non
         )
         second = go_on(desk.agent, first.checkpoint, decisions={one.id: Reject(reason="no"), two.id: Approve()})
         assert (second.status, desk.done[1:]) == ("suspended", [("refund", 3, 5.0)])
-        refused(store, desk, partial(go_on, desk.agent, first.checkpoint, approved=True), CheckpointAlreadyResumed)
+        late = partial(go_on, desk.agent, first.checkpoint, decisions={one.id: Approve()})
+        refused(store, desk, late, CheckpointAlreadyResumed)
         last = go_on(desk.agent, second.checkpoint, approved=True)
         history = store.history(last.checkpoint.id)
         shapes = [(each.status, each.step, [item.status for item in each.calls]) for each in history]

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from drivers import DRIVERS, STORES, Driver, decide_first, open_kind, outline, rows
 from pydantic import BaseModel
 from refund_desk import REFUND, Desk
 
@@ -269,7 +269,9 @@ def test_a_json_round_trip_changes_nothing(driver: Driver, store: Store) -> None
     for name in type(first).model_fields:
         assert getattr(again, name) == getattr(first, name), name
     said = [
-        name for name in type(first).model_fields if name not in ("added", "events", "requester", "scopes")
+        name
+        for name in type(first).model_fields
+        if name not in ("added", "unread", "events", "requester", "requesters", "known", "scopes")
     ]  # absent where there is none
     assert list(json.loads(text)) == [*said, "status", "pending", "digest"]
     args = again.pending[0].args
@@ -344,7 +346,7 @@ def test_a_stale_id_or_a_wrong_agent_fails_alone(driver: Driver, store: Store) -
     """RBY-A13, RBY B8: only that approval fails; the run remains suspended, and can be resumed."""
     desk = Desk(driver, store, [[call("refund", {"order": 1}), call("refund", {"order": 2})], "done"])
     first = driver.invoke(desk.agent, "go", thread_id="t")
-    second = driver.resume(desk.agent, first.checkpoint, approved=True)
+    second = driver.resume(desk.agent, first.checkpoint, decisions=decide_first(first.checkpoint))
     stale, waiting = first.checkpoint.pending[0].id, second.checkpoint.pending[0].id
     before = rows(store)
 

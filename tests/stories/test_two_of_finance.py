@@ -312,10 +312,8 @@ def test_what_was_approved_before_an_edit_counts_for_nothing(bank: Bank) -> None
 
 
 def test_a_deputy_stands_for_one_person_and_gives_no_second_vote(bank: Bank) -> None:
-    # Given that dan stands for ada, and for otto, who asks for a payment
-    people = StoreDirectory(bank.process())
-    for name in ("ada", "otto"):
-        people.name_deputy(name, "dan", reason="on leave", by="boss")
+    # Given that dan stands for ada
+    StoreDirectory(bank.process()).name_deputy("ada", "dan", reason="on leave", by="boss")
     request = bank.asks(25_000)
     # When dan approves on the page, and ada does at the desk
     assert bank.on_the_page(request, "dan") == "pending"
@@ -331,6 +329,20 @@ def test_a_deputy_stands_for_one_person_and_gives_no_second_vote(bank: Bank) -> 
         ("bert", None),
     ]
     assert proven(trail, "otto") == ["ada", "bert"]
+
+
+def test_a_deputy_of_the_requester_approves_nothing_also_not_for_others(bank: Bank) -> None:
+    # Given that dan stands for ada, and for otto, who asks for a payment
+    people = StoreDirectory(bank.process())
+    for name in ("ada", "otto"):
+        people.name_deputy(name, "dan", reason="on leave", by="boss")
+    request = bank.asks(25_000)
+    # When dan approves at the desk, then that does not count, and ada and bert decide
+    with pytest.raises(NotAnApprover):
+        bank.at_the_desk(request, "dan")
+    assert (bank.voted(request), bank.paid) == ([], [])
+    assert bank.at_the_desk(request, "ada") == "suspended"
+    assert bank.at_the_desk(request, "bert") == "completed"
 
 
 def test_one_rejection_stops_the_payment_also_that_of_the_requester(bank: Bank) -> None:

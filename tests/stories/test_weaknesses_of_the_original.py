@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, rows
+from drivers import DRIVERS, STORES, Driver, decide_first, open_kind, rows
 from refund_desk import REFUND, Desk
 
 from phronomy import (
@@ -73,7 +73,7 @@ def test_parallel_calls_each_get_a_result(driver: Driver, store: Store) -> None:
 
     result = driver.invoke(desk.agent, "go")
     assert desk.done == [("look", 2)]
-    result = driver.resume(desk.agent, result.checkpoint, approved=False)
+    result = driver.resume(desk.agent, result.checkpoint, decisions=decide_first(result.checkpoint, Reject()))
     assert (result.suspended, len(desk.model.requests)) == (True, 1)
     result = driver.resume(desk.agent, result.checkpoint, approved=True)
 

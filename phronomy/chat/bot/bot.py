@@ -26,7 +26,7 @@ from phronomy.chat.deciding import person_behind
 from phronomy.chat.http import Response
 from phronomy.chat.messages import Message, Messages, Note
 from phronomy.chat.posts import post_key
-from phronomy.errors import ConfigurationError, ThreadBusy
+from phronomy.errors import ConfigurationError, ThreadBusy, UnknownPerson
 from phronomy.foundation.checks import is_count, is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
@@ -224,9 +224,7 @@ class ChatBot(Background):
             else:
                 found = self._next(message)
                 if found is None:
-                    self._messages.change(
-                        message.key, lambda now: replace(now, over=True, text="", owner="", until=0.0)
-                    )
+                    self._messages.change(message.key, _over)
                     return None
                 if isinstance(found, float | int):
                     return found
@@ -255,6 +253,12 @@ class ChatBot(Background):
             )
         except ThreadBusy:
             return self._store.clock() + _LOOK
+        except UnknownPerson:  # removed since they wrote: nothing is begun in their name
+            _log.warning(
+                "a message in %s is of somebody who was removed from the directory: it begins no run", message.channel
+            )
+            self._messages.change(message.key, _over)
+            return None
         except Exception as error:
             _log.error("a message in %s could not begin a run: %s", message.channel, type(error).__name__)
             return self._later(message)
@@ -387,3 +391,8 @@ def _noted(now: Message, speech: _Speech) -> Message:
 
 def _let_go(now: Message, owner: str) -> Message:
     return replace(now, owner="", until=0.0) if now.owner == owner else now
+
+
+def _over(message: Message) -> Message:
+    """A message with which nothing more is to be done."""
+    return replace(message, over=True, text="", owner="", until=0.0)

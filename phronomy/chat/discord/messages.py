@@ -57,9 +57,12 @@ _WRITTEN: Final = "What you wrote"
 
 def message_of(card: Card) -> JsonDict:
     """The content, the embeds and the buttons of a message."""
+    parts = _parts(card)
+    if any(f"**{escape(line.name)}:** {escape(line.value)}" not in parts for line in card.lines):
+        card = card.without_approval()
     rows: list[JsonValue] = [*_rows(card)]
     embeds: list[JsonValue] = [
-        {"description": text, "color": _COLOURS[card.state]} for text in _packed(_parts(card), _DESCRIPTION)
+        {"description": text, "color": _COLOURS[card.state]} for text in _packed(parts, _DESCRIPTION)
     ]
     title = f"**{_told(card.title, card.link)}**"
     return {"content": title, "embeds": embeds, "components": rows, "allowed_mentions": NO_MENTIONS}

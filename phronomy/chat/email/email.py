@@ -112,6 +112,11 @@ class Email:
         return f"Email(sender={self._sender.shown!r}, host={self._host!r}, security={self._security!r})"
 
     @property
+    def opens_page(self) -> Literal[True]:
+        """A button of a mail opens the page of the request, and is pressed there."""
+        return True
+
+    @property
     def form_limits(self) -> FormLimits | None:
         """Mails have no forms."""
         return None

@@ -52,6 +52,8 @@ def message_of(card: Card) -> JsonDict:
 
 def short_message_of(card: Card) -> JsonDict:
     """The same without what can be long: where the whole does not fit."""
+    if card.lines:
+        card = card.without_approval()
     data = card.buttons[0].data if card.buttons else None
     body = [
         _runs(_run(card.title, weight="Bolder")),

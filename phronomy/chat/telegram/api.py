@@ -70,11 +70,16 @@ _GONE: Final = frozenset({"the message is not there", "the message can't be edit
 
 
 class BotRefused(ChannelRefused):
-    """Telegram refuses something. `why` is one of the texts that are known here, or the status."""
+    """Telegram refuses something. `why` is one of the texts that are known here, or the status.
 
-    def __init__(self, method: str, why: str) -> None:
-        super().__init__(f"{method}: {why}", gone=why in _GONE)
+    `moved_to` is the id of the supergroup that a group has become.
+    """
+
+    def __init__(self, method: str, why: str, *, moved_to: int | None = None) -> None:
+        # A message of a group is not in the supergroup that has taken its place.
+        super().__init__(f"{method}: {why}", gone=why in _GONE or moved_to is not None)
         self.why: str = why
+        self.moved_to: int | None = moved_to
 
 
 class BotApi:
@@ -182,4 +187,9 @@ def _result(method: str, status: int, answer: bytes) -> Any:
         raise ChannelError(f"{method}: status {status}")
     description = str(said.get("description", "")).lower()
     why = next((ours for theirs, ours in _KNOWN if theirs in description), f"status {status}")
+    to = parameters.get("migrate_to_chat_id") if isinstance(parameters, dict) else None
+    if isinstance(to, int) and not isinstance(to, bool) and abs(to) < 2**63:  # a number says nothing of anybody
+        raise BotRefused(
+            method, f"the group is a supergroup now, and has another id: route to telegram:{to}", moved_to=to
+        )
     raise BotRefused(method, why)

@@ -86,6 +86,8 @@ def message_of(card: Card, *, plain_link: bool = False) -> Message:
     if shown:
         parts.append(f"<pre>{escape(chr(10).join(shown))}</pre>")
     parts += map(code, notes)
+    if len(shown) < len(lines):
+        card = card.without_approval()
     missing = len(lines) - len(shown) + len(card.notes[:-1]) - len(notes)
     if missing:
         where = "Open the request in the inbox" if card.link is not None else "See <code>phronomy show</code>"

@@ -97,6 +97,7 @@ class Telegram:
         check_name(name)
         self.name = name
         self.api: BotApi = BotApi(bot_token, base_url)
+        self._moved: dict[int, int] = {}  # groups that have become supergroups since their route was written
         self._secret = secret_token
         self._username = username.casefold() if username is not None else None
         self._hinted = False
@@ -326,6 +327,23 @@ class Telegram:
     def _send(self, to: str, message: Message, *, answers: int | None = None, seconds: float = _SENDING) -> str:
         """Send a message, as a reply to another where that is still there; returns a reference to it. Raises `ChannelError`."""
         chat, thread, *_ = _parts(_PLACE, to)
+        assert chat is not None, "a place has a chat"
+        try:
+            return self._sent(self._moved.get(chat, chat), thread, message, answers, seconds)
+        except BotRefused as error:
+            if error.moved_to is None or chat in self._moved:
+                raise
+            _log.warning(
+                "%s: the group %s is a supergroup now, and messages go there. Route to %s:%s",
+                self.name,
+                chat,
+                self.name,
+                error.moved_to,
+            )
+            self._moved[chat] = error.moved_to
+            return self._sent(error.moved_to, thread, message, answers, seconds)
+
+    def _sent(self, chat: int, thread: int | None, message: Message, answers: int | None, seconds: float) -> str:
         reply = {"message_id": answers, "allow_sending_without_reply": True} if answers is not None else None
         found = self.api.call(
             "sendMessage",

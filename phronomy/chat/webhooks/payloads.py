@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from phronomy.chat.channel import LETTERS, Action, Card, Form
 from phronomy.chat.http import Refused, Response
-from phronomy.foundation.json_text import JsonDict, JsonError, parse
+from phronomy.foundation.json_text import JsonDict, JsonError, parse, plain_object
 
 EventType: TypeAlias = Literal["request.asked", "request.changed", "request.reminded"]
 """What an event tells: a request is new here, it has changed, or it still waits."""
@@ -62,6 +62,8 @@ class RequestShown(TypedDict):
     """The request in the inbox."""
     answers: dict[Action, str]
     """The `data` of each answer that the request takes now; none if it takes none, or if this endpoint does not answer."""
+    metadata: NotRequired[dict[str, Any]]
+    """The data that an application gave with the decision, if it gave some. Left out where they make the body too large."""
 
 
 @with_config(_TOLD)
@@ -154,14 +156,20 @@ def event_body(kind: EventType, card: Card, at: float, *, answers: bool) -> byte
         "link": card.link,
         "answers": {each.action: each.data for each in card.buttons} if answers else {},
     }
+    if metadata := plain_object(card.metadata):
+        data["metadata"] = metadata
     event: Event = {"type": kind, "timestamp": f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}", "data": data}
     body, kept = _bytes(event), len(lines)
     while len(body) >= LARGEST and kept:
         kept -= 1
         data["lines"] = [*lines[:kept], _rest(lines[kept:], card.link)]
+        data["answers"] = {each.action: each.data for each in card.without_approval().buttons} if answers else {}
         body = _bytes(event)
     if len(body) >= LARGEST:
         data["notes"] = [_size(_bytes(list(card.notes)), card.link)]
+        body = _bytes(event)
+    if len(body) >= LARGEST and "metadata" in data:
+        del data["metadata"]
         body = _bytes(event)
     return body
 

@@ -57,7 +57,9 @@ def reject(
     reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
     then: Annotated[
         After,
-        typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
+        typer.Option(
+            help="The model goes on; it does, and the same call, or every call of the tool, is rejected unasked; or the run ends."
+        ),
     ] = After.CONTINUE,
     all_or_none: AllOrNone = False,
     manner: Manner,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from phronomy.cli.commands.decide import Request, edit_in_place, show_edited
+from phronomy.cli.commands.decide import VIEW_FIRST, Request, edit_in_place, show_edited, typed_result
 from phronomy.cli.screen import POLL
 from phronomy.errors import InvalidDecision
-from phronomy.foundation.json_text import JsonError, parse
-from phronomy.records.decisions import Answer, Approve, Reject, Respond, Skip
+from phronomy.records.decisions import Answer, Approve, Reject, Skip
 from phronomy.stores.derived.standing import Way, offered_by
-
-T = TypeVar("T")
 
 KEYS: Final[dict[Way, tuple[str, str]]] = {
     "approve": ("a", "[a]pprove"),
@@ -35,29 +32,32 @@ def ask_answer(
     screen, pending, afresh = request.screen, request.pending, True
     ask = screen.ask if until is None else partial(screen.ask, until=until, every=every)
     args, draw = pending.args, request.draw
-    can = offered_by(pending)
+    can, unseen = offered_by(pending), is_cut
     while True:
         view = ["[v]iew all"] if is_cut else []
         ways = ", ".join([*(KEYS[way][1] for way in KEYS if way in can), *view])
         choice = ask(f"{ways} or [l]ater? ", afresh=afresh).lower()
         afresh = False
         match choice:
+            case "a" | "approve" if unseen and ("approve" in can or args != pending.args):
+                screen.say(VIEW_FIRST, style="yellow")
             case "a" | "approve" if "approve" in can or args != pending.args:
                 return Approve(args=args) if args != pending.args else Approve()
             case "r" | "reject" if "reject" in can:
                 return Reject(reason=ask("Why? The model will read it (Enter for no reason): ") or None)
             case "s" | "respond" if "respond" in can:
-                if content := ask("The result, which the model will read: "):
-                    return Respond(content=content)
+                if (answer := _result(request, ask("The result, which the model will read: "))) is not None:
+                    return answer
             case "k" | "skip" if "skip" in can:
                 return Skip()
             case "e" | "edit" if "edit" in can:
                 if (edited := _edited(request, args)) is not None:
                     args = edited
                     draw = partial(show_edited, pending=pending, mask=request.mask, args=args)
-                    is_cut = screen.brief(draw)
+                    is_cut = screen.brief(draw)  # what was not seen before is what they have typed
             case "v" | "view" if is_cut:
                 screen.page(draw)
+                unseen = False
             case "l" | "later":
                 return None
             case _:
@@ -65,20 +65,13 @@ def ask_answer(
                 screen.say(f"Please answer {', '.join(keys)} or l.")
 
 
-def or_as_json(answer: Answer, act: Callable[[Answer], T]) -> T:
-    """What comes of acting on an answer. A text that does not fit, and is JSON, is read as that. Raises as `act` does."""
+def _result(request: Request, typed: str) -> Answer | None:
+    """The result that somebody has typed. None: nothing, or what is no result."""
     try:
-        return act(answer)
-    except InvalidDecision:
-        if not isinstance(answer, Respond) or not isinstance(answer.content, str):
-            raise
-        try:
-            read = Respond(content=parse(answer.content))
-        except JsonError:
-            read = None
-        if read is None:
-            raise
-    return act(read)
+        return typed_result(request, typed) if typed else None
+    except InvalidDecision as error:
+        request.screen.say(str(error), style="yellow")
+        return None
 
 
 def _edited(request: Request, args: dict[str, Any]) -> dict[str, object] | None:

@@ -15,7 +15,7 @@ import typer
 
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import Place, new_name, open_place
-from phronomy.cli.commands.asking import ask_answer, or_as_json
+from phronomy.cli.commands.asking import ask_answer
 from phronomy.cli.commands.decide import Request, report_vote, settle, voted_on
 from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.commands.recover import carry_on
@@ -227,7 +227,7 @@ class Chat:
 
     def _settled(self, request: Request, answer: Answer) -> Result[object]:
         """The run after this answer. Raises as `stream` does."""
-        return or_as_json(answer, lambda given: self._going(lambda hear: settle(request, given, hear, by=self.by)))
+        return self._going(lambda hear: settle(request, answer, hear, by=self.by))
 
     def _say_who(self, result: Result[object], pending: PendingApproval) -> None:
         mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)

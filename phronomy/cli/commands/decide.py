@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from phronomy.approvals.answers import misfit_of
 from phronomy.cli.apps import Place, find_pending, open_place
 from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.options import Accept, By, Digest, Here, Id, Json, Reveal, Yes, command
@@ -39,19 +40,22 @@ from phronomy.cli.votes import approvers_view, rows_of, vote_view
 from phronomy.cli.words import DONE, PENDING, VOTED, WrongUsage, login_name, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed, UnknownPending
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonError, parse
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, parse_exactly, plain, plain_object
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Respond
 from phronomy.records.principals import Principal
 from phronomy.records.result import Result
 from phronomy.stores.derived.requests import Request as Recorded
+from phronomy.stores.derived.requests import result_schema_of
 from phronomy.tools.context import InvalidArguments
+from phronomy.tools.json_schema.typed import Mistyped, member_shape, read_typed, typed_answer
 from phronomy.tools.tool import Tool
 
 CHANNEL = "cli"
 SHORTEST_DIGEST = 12
 VIEW = ("v", "view")
+VIEW_FIRST = "Not all of it is in sight: view it all before you approve it."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +94,20 @@ class Request:
 
 Draw: TypeAlias = Callable[[Screen], None]
 """Prints something on a screen."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A result that somebody has typed, which is read as the request wants it."""
+
+    text: str
+
+
 Make: TypeAlias = Callable[[Request], Answer | None]
 """Makes the answer to a request, once that has been shown. None: nothing is decided."""
 
 
-def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question: str, manner: Manner) -> int:
+def decide(screen: Screen, place: Place, id: str, given: Answer | Typed | Make, question: str, manner: Manner) -> int:
     """Show what an id means, ask, and decide it. The exit status."""
     if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
@@ -106,6 +119,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     request = Request(
         screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.json
     )
+    given = typed_result(request, given.text) if isinstance(given, Typed) else given
     try:
         if not callable(given):
             check_seen(request, given, manner)
@@ -123,7 +137,9 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
                 is_cut = _show_request(request, draw, manner)
         else:
             answer = given
-        if answer is None or not (manner.yes or confirm(screen, question, draw if is_cut else None)):
+        if answer is None or not (
+            manner.yes or confirm(screen, question, draw if is_cut else None, view_first=isinstance(answer, Approve))
+        ):
             how = (
                 ""
                 if answer is None or sys.stdin.isatty()
@@ -160,7 +176,7 @@ def check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, manne
         raise WrongUsage(f"--yes shows nothing first, and a run may ask for something else by now: name {pending.id}")
 
 
-def check_here(place: Place, pending: PendingApproval, given: Answer | Make) -> None:
+def check_here(place: Place, pending: PendingApproval, given: Answer | Typed | Make) -> None:
     """Refuse to run, with other arguments too, what is carried out elsewhere. Raises `InvalidDecision`."""
     if pending.external and (callable(given) or isinstance(given, Approve)):
         raise InvalidDecision(
@@ -240,16 +256,21 @@ def _show_request(request: Request, draw: Draw, manner: Manner) -> bool:
     return request.screen.brief(draw)
 
 
-def confirm(screen: Screen, question: str, draw: Draw | None = None) -> bool:
-    """Whether the human says so. Without one, nobody does. What `draw` prints can be viewed first."""
+def confirm(screen: Screen, question: str, draw: Draw | None = None, *, view_first: bool = False) -> bool:
+    """True if the human says so. Without one, nobody does. With `view_first`, the text that `draw` prints has to be viewed first."""
     if not screen.interactive:
         return False
     keys = "y/N" if draw is None else "y/N, or v to view it all"
+    viewed = draw is None or not view_first
     while True:
         typed = screen.ask(f"{question} [{keys}] ", afresh=True).lower()
-        if draw is None or typed not in VIEW:
+        if draw is not None and typed in VIEW:
+            screen.page(draw)
+            viewed = True
+        elif viewed or typed not in ("y", "yes"):
             return typed in ("y", "yes")
-        screen.page(draw)
+        else:
+            screen.say(VIEW_FIRST, style="yellow")
 
 
 def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
@@ -357,12 +378,13 @@ def _edited(request: Request, given: str | None) -> Answer | None:
             f"the app has no tool {name}, so edited arguments cannot be checked; nothing was decided"
         )
     was = request.pending.args
-    shown = mask.args(was, very)
-    text = given if given is not None else in_editor(json_text(shown))
+    # Also where values are revealed: the text may be a copy of one in which they were not.
+    kept = {each: was[each] for each in Mask(request.place.agent, reveal=False).masked(was, very)}
+    text = given if given is not None else in_editor(json_text(mask.args(was, very)))
     args: dict[str, object] | None = None
     while args is None:
         try:
-            args = _read(tool, text, shown, was)
+            args = _read(tool.given_again(was), text, kept)
         except (JsonError, InvalidArguments) as error:
             if given is not None or not screen.interactive:
                 raise InvalidDecision(f"{error}; nothing was decided", pending_id=request.pending.id) from None
@@ -385,19 +407,14 @@ def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapp
     screen.say()
 
 
-def _read(tool: Tool, text: str, shown: Mapping[str, object], was: Mapping[str, object]) -> dict[str, object]:
-    """Validates the arguments in a text; a mask in it stands for the value that it hides. Raises `JsonError`, `InvalidArguments`."""
-    wanted = parse(text)
+def _read(tool: Tool, text: str, kept: Mapping[str, object]) -> dict[str, object]:
+    """Validates the arguments in a text, where a mask stands for a value to keep. Raises `JsonError`, `InvalidArguments`."""
+    wanted = parse_exactly(text)
     if not isinstance(wanted, dict):
         raise InvalidArguments("the arguments must be a JSON object")
-    kept = {name: was[name] if _is_masked(name, value, shown, was) else value for name, value in wanted.items()}
-    args: dict[str, object] = json.loads(tool.read(json.dumps(kept)))
+    meant = {name: kept[name] if value == HIDDEN and name in kept else value for name, value in wanted.items()}
+    args: dict[str, object] = json.loads(tool.read(json.dumps(meant)))
     return args
-
-
-def _is_masked(name: str, value: object, shown: Mapping[str, object], was: Mapping[str, object]) -> bool:
-    """Whether the value is only what stood for one that is hidden."""
-    return value == HIDDEN and name in was and shown[name] == HIDDEN
 
 
 def in_editor(text: str) -> str:
@@ -429,22 +446,19 @@ def edit_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[
         present = "not shown" if name in masked else cut(json.dumps(value, ensure_ascii=False), WIDEST // 2)
         while typed := screen.ask(f"  {name} ({kind_of(value)}) [{present}]: "):
             try:
-                args = json.loads(tool.read(json.dumps({**args, name: _typed(tool, name, typed)})))
+                args = json.loads(tool.read(json.dumps({**args, name: _typed(tool, name, typed, value)})))
                 break
-            except InvalidArguments as error:
+            except (InvalidArguments, Mistyped) as error:
                 screen.say(str(error))
     return args
 
 
-def _typed(tool: Tool, name: str, typed: str) -> object:
-    """The value that was typed for a parameter: JSON, or the text itself where that is what the tool takes."""
-    is_text = tool.parameters["properties"][name].get("type") == "string"
-    if is_text and not (len(typed) > 1 and typed[0] == typed[-1] == '"'):
-        return typed
-    try:
-        return parse(typed)
-    except JsonError:
-        return typed
+def _typed(tool: Tool, name: str, typed: str, before: object) -> object:
+    """The value that was typed for a parameter. Raises `Mistyped`."""
+    shape = member_shape(tool.parameters, name)
+    # Enter keeps the value, so an empty text has a word of its own.
+    is_empty = typed == '""' and "string" in shape.kinds
+    return plain(read_typed("" if is_empty else typed, shape, JsonText('""') if is_empty else canonical(before)))
 
 
 @command
@@ -471,8 +485,38 @@ def respond(
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
     with open_place(None if manner.json else screen, here, decides=True) as place:
-        answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
-        return decide(screen, place, id, answer, "Give this result?", manner)
+        if json_content is not None:
+            given: Answer | Typed = Respond(content=_json(text, "--json-content"))
+        else:
+            given = Typed(text)
+        return decide(screen, place, id, given, "Give this result?", manner)
+
+
+def typed_result(request: Request, typed: str) -> Respond:
+    """The answer that somebody has typed, of the type that the request wants. Raises `InvalidDecision`."""
+    item = request.pending
+    returns = result_schema_of(request.place.store, item)
+    tool = request.mask.tool(item)
+    if returns is None and tool is not None and tool.result_schema_text is not None:
+        returns = plain_object(tool.result_schema_text)
+    try:
+        return Respond(content=typed_answer(item, typed, returns))
+    except Mistyped as error:
+        wrong = f" Wrong is: {found}" if (found := _misfit(item, tool, typed)) is not None else ""
+        told = f"{error} Nothing was decided: {item.id} still waits.{wrong}"
+        raise InvalidDecision(told, pending_id=item.id) from None
+
+
+def _misfit(item: PendingApproval, tool: Tool | None, typed: str) -> str | None:
+    """The reason why the request does not take the text itself; None if it gives none."""
+    if item.why == "question":
+        return misfit_of(item, typed)
+    try:
+        if tool is not None:
+            tool.check_response(typed)
+    except InvalidArguments as error:
+        return str(error)
+    return None
 
 
 @command
@@ -497,6 +541,6 @@ def edit(
 
 def _json(text: str, option: str) -> object:
     try:
-        return parse(text)
+        return parse_exactly(text)
     except JsonError as error:
         raise WrongUsage(f"{option} is no JSON: {error}") from None

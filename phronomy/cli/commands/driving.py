@@ -115,10 +115,9 @@ class Teller:
                 self._replied(event.message)
             case "tool_call_started":
                 self._running.append(event.tool_name)
-                self._tell(
-                    self._mask.what,
-                    f"runs {event.tool_name}" + (f", attempt {event.attempt}" if event.attempt > 1 else ""),
-                )
+                again = "goes on with" if event.resumed else "runs"
+                attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+                self._tell(self._mask.what, f"{again} {event.tool_name}{attempt}")
                 self._spinner.start(f"Running {', '.join(self._running)}")
             case "tool_call_failed":
                 self._settled(event.tool_name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, assert_never
 
 import typer
 
-from phronomy.cli.apps import open_place
+from phronomy.cli.apps import open_place, say_unreadable, unreadable_view
 from phronomy.cli.options import By, Json, OfAgent, Reveal, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import moment
@@ -135,11 +135,14 @@ def grants(
         with screen.reading(machine=json):
             found = place.store.grants(agent=agent, tool=tool, all=all)
         if json:
-            screen.document({"items": [grant_view(each, reveal=reveal) for each in found]})
-        elif not found:
-            screen.say("There are no grants.")
-        else:
+            items = [grant_view(each, reveal=reveal) for each in found]
+            screen.document({"items": items, **unreadable_view(found.unreadable)})
+            return DONE
+        if found:
             screen.table(_HEADS, [_row(each, reveal=reveal) for each in found])
+        elif not found.unreadable:
+            screen.say("There are no grants.")
+        say_unreadable(screen, found.unreadable)
     return DONE
 
 

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, check_found, find, how_decided, open_place, say_more
+from phronomy.cli.apps import (
+    Place,
+    check_found,
+    find,
+    how_decided,
+    open_place,
+    say_more,
+    say_unreadable,
+    unreadable_view,
+)
 from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, info_view, run_view, show_run
@@ -85,16 +94,19 @@ def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machin
     with screen.reading(machine=machine):
         page = place.store.list(**given)
     if machine:
-        screen.document({"items": [info_view(each) for each in page], "next": page.next})
-    elif not page:
-        screen.say("No checkpoint is kept.")
-    else:
-        rows = [
-            (each.id, each.run_id, each.thread_id or "-", each.agent, time_of(each.created_at), each.label or "-")
-            for each in page
-        ]
+        items = [info_view(each) for each in page]
+        screen.document({"items": items, "next": page.next, **unreadable_view(page.unreadable)})
+        return DONE
+    rows = [
+        (each.id, each.run_id, each.thread_id or "-", each.agent, time_of(each.created_at), each.label or "-")
+        for each in page
+    ]
+    if rows:
         screen.table(("CHECKPOINT", "RUN", "THREAD", "AGENT", "AT", "LABEL"), rows)
-        say_more(screen, place, "list", given, page.next)
+    elif not page.unreadable:
+        screen.say("No checkpoint is kept.")
+    say_unreadable(screen, page.unreadable)
+    say_more(screen, place, "list", given, page.next)
     return DONE
 
 
@@ -106,7 +118,8 @@ def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *
     records = place.store.audit(**wanted)
     if not table:
         for record in records:
-            screen.line(record.model_dump(mode="json"))
+            metadata = {"metadata": record.metadata} if record.metadata else {}
+            screen.line({**record.model_dump(mode="json"), **metadata})
         return DONE
     with screen.reading():
         rows = [_row(record) for record in records]

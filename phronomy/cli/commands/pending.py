@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, open_place, say_more
+from phronomy.cli.apps import Place, open_place, say_more, say_unreadable, unreadable_view
 from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, pending_view
@@ -26,12 +26,14 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
         mask = Mask(place.agent, reveal=reveal)
         now = place.store.clock()
         items = [{**pending_view(item.approval, item, mask, now), "label": item.label} for item in page]
-        screen.document({"items": items, "next": page.next})
-    elif not page:
-        screen.say("Nothing waits for a decision.")
-    else:
+        screen.document({"items": items, "next": page.next, **unreadable_view(page.unreadable)})
+        return DONE
+    if page:
         _table(screen, page, place.store.clock())
-        say_more(screen, place, "pending", given, page.next)
+    elif not page.unreadable:
+        screen.say("Nothing waits for a decision.")
+    say_unreadable(screen, page.unreadable)
+    say_more(screen, place, "pending", given, page.next)
     return DONE
 
 

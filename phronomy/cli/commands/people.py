@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from phronomy.cli.apps import open_place
+from phronomy.cli.apps import open_place, say_unreadable, unreadable_view
 from phronomy.cli.commands.decide import confirm
 from phronomy.cli.options import Json, Limit, Next, Where, Yes, command
 from phronomy.cli.screen import Screen
@@ -81,13 +81,16 @@ def list_people(screen: Screen, *, where: Where, after: Next = None, limit: Limi
         shown = found[:limit]
         following = shown[-1].id if len(found) > len(shown) else None
         if json:
-            screen.document({"items": [_view(each) for each in shown], "next": following})
-        elif not shown:
-            screen.say("There is nobody.")
-        else:
+            items = [_view(each) for each in shown]
+            screen.document({"items": items, "next": following, **unreadable_view(found.unreadable)})
+            return DONE
+        if shown:
             screen.table(_HEADS, [_row(each) for each in shown])
-            if following is not None:
-                screen.say(f"More: {place.command('people', 'list', '--after', following)}")
+        elif not found.unreadable:
+            screen.say("There is nobody.")
+        say_unreadable(screen, found.unreadable)
+        if following is not None:
+            screen.say(f"More: {place.command('people', 'list', '--after', following)}")
     return DONE
 
 
@@ -168,11 +171,14 @@ def deputies(
     with open_place(None if json else screen, where) as place, screen.reading(machine=json):
         found = StoreDirectory(place.store).deputies(principal)
     if json:
-        screen.document({"items": [_view_of_deputy(each) for each in found]})
-    elif not found:
-        screen.say("There are no deputies.")
-    else:
+        items = [_view_of_deputy(each) for each in found]
+        screen.document({"items": items, **unreadable_view(found.unreadable)})
+        return DONE
+    if found:
         screen.table(_DEPUTY_HEADS, [_row_of_deputy(each) for each in found])
+    elif not found.unreadable:
+        screen.say("There are no deputies.")
+    say_unreadable(screen, found.unreadable)
     return DONE
 
 

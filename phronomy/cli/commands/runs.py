@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,6 +21,7 @@ from phronomy.foundation.durations import ago
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
+from phronomy.stores.derived.listing import damage_of
 from phronomy.stores.rows import Branch, PendingRow
 
 
@@ -45,16 +46,24 @@ def runs(
         with screen.reading(machine=json):
             waiting = _by_branch(place.store.pending_rows(thread_id=thread))
             every = place.store.branches(thread_id=thread)
-        wanted = [each for each in every if _is_wanted(each, agent, status)][-(limit or 0) :]
+            wanted = [each for each in every if _is_wanted(each, agent, status)][-(limit or 0) :]
+            damaged = damage_of(place.store, wanted)
         now = place.store.clock()
         if json:
-            screen.document({"items": [_view(each, waiting[each.id], now) for each in wanted]})
+            screen.document({"items": [_view(each, waiting[each.id], now, damaged.get(each.id)) for each in wanted]})
         elif not wanted:
             screen.say("There is no such run." if every else "No run is kept.")
         else:
             heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
-            screen.table(heads, [_row(each, waiting[each.id], now) for each in wanted])
+            screen.table(heads, [_row(each, waiting[each.id], now, damaged=each.id in damaged) for each in wanted])
+        if damaged and not json:
+            screen.complain(f"{len(damaged)} of them cannot be read, and {_STAYS}:")
+            for id, error in damaged.items():
+                screen.complain(f"  {id}: {error}")
     return DONE
+
+
+_STAYS: Final = "nobody can carry them on or decide in them until that is mended"
 
 
 def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
@@ -69,8 +78,9 @@ def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | Non
     return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
 
 
-def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, object]:
+def _view(branch: Branch, waiting: list[PendingRow], now: float, damage: str | None) -> dict[str, object]:
     return {
+        **({"unreadable": damage} if damage is not None else {}),
         **branch_view(branch),
         "held": branch.is_held(now),
         "created_at": _moment(branch.created_at),
@@ -83,13 +93,13 @@ def _moment(at: float) -> str:
     return moment(datetime.fromtimestamp(at, UTC))
 
 
-def _row(branch: Branch, waiting: list[PendingRow], now: float) -> tuple[str, ...]:
+def _row(branch: Branch, waiting: list[PendingRow], now: float, *, damaged: bool = False) -> tuple[str, ...]:
     lost = branch.status == "running" and not branch.is_held(now)
     return (
         branch.id,
         branch.thread_id or "-",
         branch.agent,
-        "running, held by nobody" if lost else branch.status,
+        ("running, held by nobody" if lost else branch.status) + (", cannot be read" if damaged else ""),
         ago(now - branch.changed_at),
         ", ".join(row.tool_name for row in waiting) or "-",
     )

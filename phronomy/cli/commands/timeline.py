@@ -91,6 +91,7 @@ def details(facts: Mapping[str, Any]) -> str:
 
 _FIRST = ("tool", "tools", "kind", "status", "point")
 _UNSAID = (
+    "metadata",
     "pending_id",
     "call_id",
     "digest",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from phronomy.cli.apps import open_place
+from phronomy.cli.apps import open_place, say_unreadable, unreadable_view
 from phronomy.cli.options import Json, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import moment
@@ -102,11 +102,14 @@ def list_tokens(screen: Screen, *, where: Where, json: Json = False) -> int:
     with open_place(None if json else screen, where) as place, screen.reading(machine=json):
         found = asyncio.run(tokens_of(place.store).list())
     if json:
-        screen.document({"items": [_view(each) for each in found]})
-    elif not found:
-        screen.say("There are no tokens.")
-    else:
+        items = [_view(each) for each in found]
+        screen.document({"items": items, **unreadable_view(found.unreadable)})
+        return DONE
+    if found:
         screen.table(_HEADS, [_row(each) for each in found])
+    elif not found.unreadable:
+        screen.say("There are no tokens.")
+    say_unreadable(screen, found.unreadable)
     return DONE
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from phronomy.cli.apps import Place, find_pending, open_place
-from phronomy.cli.commands.asking import ask_answer, or_as_json
+from phronomy.cli.commands.asking import ask_answer
 from phronomy.cli.commands.decide import (
     Manner,
     Request,
@@ -33,7 +33,7 @@ from phronomy.cli.options import Accept, By, Here, Json, OfAgent, Reveal, Thread
 from phronomy.cli.screen import POLL, Overtaken, Screen
 from phronomy.cli.views import Mask, decision_view, pending_view, show_tail
 from phronomy.cli.words import DONE, PENDING, WrongUsage, explained, login_name, who_decided
-from phronomy.errors import PhronomyError, StoreError, UnknownPending
+from phronomy.errors import PhronomyError, StoreError, UnknownPending, UnreadableRow
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, PendingApproval
 from phronomy.stores import Waiting
@@ -70,6 +70,7 @@ class Watch:
         self._asks = asks
         self._by = manner.by or login_name()
         self._known: dict[str, Waiting] = {}
+        self._unread: set[str] = set()  # the requests that cannot be read, as far as that was told
         self._told: set[str] = set()
         self._rung: set[str] = set()
         self._later: dict[str, tuple[int, int]] = {}
@@ -122,6 +123,10 @@ class Watch:
             self._failing = True
             return
         self._failing = False
+        for row in page.unreadable:
+            if row.id not in self._unread:
+                self._unread.add(row.id)
+                self._screen.complain(f"Not listed: {row}")
         for id in gone:
             self._known.pop(id)
         new = [item for id, item in now.items() if id not in self._known]
@@ -136,6 +141,8 @@ class Watch:
             found = self._place.store.request(id)
         except UnknownPending:
             said, decision = "is withdrawn: its run has ended", None
+        except UnreadableRow:  # it waits, and nobody can decide it
+            return False
         else:
             if found.status == "pending":
                 return False
@@ -213,7 +220,7 @@ class Watch:
                 return
             check_seen(request, answer, manner)
             self._at_work = request
-            or_as_json(answer, partial(self._carry_out, request))
+            self._carry_out(request, answer)
         except Overtaken:
             self._is_asking = False  # the next look tells what has become of it
         except StoreError as error:

@@ -13,10 +13,14 @@ from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import HIDDEN
+from phronomy.records.approvers import Approvers
 from phronomy.records.calls import Call, Judgement, path_inside
+from phronomy.records.chain import decision_on
+from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import NO_BRIEF, Brief, OnExpiry, Permitted
 from phronomy.records.record import deadline, digest_of
 from phronomy.rules.authorization import idempotency_key
+from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.tools.approval import Review, TextOfArguments
 from phronomy.tools.context import ToolContext
 from phronomy.tools.tool import Tool
@@ -98,18 +102,26 @@ def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review], terms: Brief
     said = conversation.shown_for_review(runner.state, runner.home) if conversation is not None else ()
     if runner.hides_input:
         said = tuple(each.evolve(text=HIDDEN) if each.role == "user" else each for each in said)
-    return terms.evolve(answers=permitted(reviews), description_hash=tool.description_hash or None, conversation=said)
+    return terms.evolve(
+        answers=permitted(reviews),
+        description_hash=tool.description_hash or None,
+        returns_hash=digest_of_text(tool.result_schema_text) if tool.result_schema_text is not None else None,
+        conversation=said,
+    )
 
 
-def terms_of(levels: Sequence[Review], asking: int) -> Brief:
-    """What those who ask require: who decides, until when, whether handlers or grants may. `asking` is how many ask in all."""
+def terms_of(levels: Sequence[Review], asking: int, state: Checkpoint) -> Brief:
+    """The terms of the levels that ask: who decides, until when, and if handlers or grants may. `asking` is the number of all that ask.
+
+    `state` says who has written in the conversation.
+    """
     policies = [each.policy for each in levels if each.policy is not None]
     if not policies:
         return NO_BRIEF
     expires = [each.expires for each in levels if each.expires is not None]
     on_expiry = [each.on_expiry for each in levels if each.on_expiry is not None]
     return NO_BRIEF.evolve(
-        approvers=tuple(each.people.approvers for each in levels if each.people.governs),
+        approvers=tuple(with_writers(each.people.approvers, state) for each in levels if each.people.governs),
         policy=digest_of(*policies),
         expires=min(expires, default=None),
         on_expiry=max(on_expiry, key=_STRICT.index, default=None),
@@ -118,6 +130,12 @@ def terms_of(levels: Sequence[Review], asking: int) -> Brief:
         # One who asks and says nothing of grants asks people.
         standing=len(levels) == asking and all(each.standing for each in levels),
     )
+
+
+def with_writers(level: Approvers, state: Checkpoint) -> Approvers:
+    """The requirement of a level, with the writers of the conversation if it keeps them from approving."""
+    wrote = {"authors": state.requesters, "known": state.known}
+    return level.evolve(**wrote) if level.not_requester and (state.requesters or state.known) else level
 
 
 _STRICT: Final[tuple[OnExpiry, ...]] = ("stay", "reject", "cancel")
@@ -165,12 +183,16 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         thread_id=state.thread_id,
         call_id=call.call_id,
         pending_id=call.approved,
+        decision=decision_on(state, call.approved) if call.approved is not None else None,
+        rejections=tuple([each for each in state.decisions if each.pending_id in call.rejected]),
         tool_name=tool.name,
         idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
         requester=state.requester,
         scopes=runner.scopes,
+        messages=runner.messages,
+        usage=state.usage,
         # Of the tenant of the run. A tool that keeps something must not be able to mean another.
         _store=runner.ledger.store,
         # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as

@@ -9,23 +9,39 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from phronomy.approvals.answers import KINDS, check_answer, check_editable
+from phronomy.approvals.answers import check_answer, check_editable
 from phronomy.concurrency.workers import in_either
 from phronomy.engine.judging.brief import lapse
-from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
+from phronomy.engine.judging.edits import as_shown, check_edit, edited_input, judged_again
 from phronomy.engine.judging.grants import agranted, granted
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
 from phronomy.engine.judging.votes import avoted, voted
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
-from phronomy.errors import AlreadyVoted, ApprovalHandlerError, GuardrailFailed, InvalidDecision, NotAnApprover
+from phronomy.errors import (
+    AlreadyVoted,
+    ApprovalHandlerError,
+    GuardrailFailed,
+    InvalidDecision,
+    NotAnApprover,
+)
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
 from phronomy.records.calls import Call, Decided, Deferred, Judged, Judgement, Outcome, Voted
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint, pending_of, waits_under
-from phronomy.records.decisions import Answer, Approve, Decision, Defer, Reject, Respond
+from phronomy.records.decisions import (
+    Answer,
+    Approve,
+    Decision,
+    Defer,
+    Reject,
+    Respond,
+    blocked_by,
+    metadata_of,
+)
 from phronomy.records.principals import Principal
+from phronomy.rules.added_messages import HANDLER
 from phronomy.rules.voted_calls import is_governed
 from phronomy.stores.derived.voters import check_still_listed
 from phronomy.stores.native import in_store
@@ -40,6 +56,9 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     for call in calls:
         if call.status == "answered":
             outcomes.append(check_given(runner, call))
+            continue
+        if call.status == "ready":
+            outcomes.append(read_anew(runner, call))
             continue
         if call.brief is not None and call.brief.standing and (let_through := granted(runner, call)) is not None:
             outcomes.append(let_through)
@@ -63,11 +82,11 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
         try:
             # An edit by a handler is judged like that of a human. What others would ask about, once it is edited, no handler has
             # answered for.
-            outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
+            outcomes.append(covered(call, decide(runner, call, answer, channel=HANDLER)))
         except NotAnApprover:
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
         except InvalidDecision as error:
-            raise handler_failed(call, uncounted(call, error)) from error
+            raise handler_failed(call, uncounted(call, answer, error)) from error
     yield from outcomes
 
 
@@ -77,6 +96,9 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
     for call in calls:
         if call.status == "answered":
             outcomes.append(await acheck_given(runner, call))
+            continue
+        if call.status == "ready":
+            outcomes.append(await aread_anew(runner, call))
             continue
         if call.brief is not None and call.brief.standing and (let_through := await agranted(runner, call)) is not None:
             outcomes.append(let_through)
@@ -96,11 +118,11 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
             continue
         try:
-            outcomes.append(covered(call, await adecide(runner, call, answer, channel="handler")))
+            outcomes.append(covered(call, await adecide(runner, call, answer, channel=HANDLER)))
         except NotAnApprover:
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
         except InvalidDecision as error:
-            raise handler_failed(call, uncounted(call, error)) from error
+            raise handler_failed(call, uncounted(call, answer, error)) from error
     for outcome in outcomes:
         yield outcome
 
@@ -114,7 +136,7 @@ def check_given(runner: Runner, call: Call) -> Decided | Voted | Judged:
             check_still_listed(store, call.pending_id or "", given.votes[-1])
         return as_given(
             given,
-            decide(runner, call, answer_in(given), by=given.by, channel=given.channel, at=given.at),
+            decide(runner, call, answer_read(runner, call, given), by=given.by, channel=given.channel, at=given.at),
         )
     except (InvalidDecision, NotAnApprover, AlreadyVoted, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
@@ -129,10 +151,42 @@ async def acheck_given(runner: Runner, call: Call) -> Decided | Voted | Judged:
             await in_store(store, check_still_listed, store, call.pending_id or "", given.votes[-1])
         return as_given(
             given,
-            await adecide(runner, call, answer_in(given), by=given.by, channel=given.channel, at=given.at),
+            await adecide(
+                runner, call, answer_read(runner, call, given), by=given.by, channel=given.channel, at=given.at
+            ),
         )
     except (InvalidDecision, NotAnApprover, AlreadyVoted, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
+
+
+def read_anew(runner: Runner, call: Call) -> Judged:
+    """The call as its tool reads it now, judged as if the model had asked so; a human who approved of it before is asked again."""
+    judgement, _ = judge_call(runner, call.evolve(arguments=call.json_text("args")))
+    return as_read_now(runner, call, judgement)
+
+
+async def aread_anew(runner: Runner, call: Call) -> Judged:
+    """As `read_anew`."""
+    judgement, _ = await ajudge_call(runner, call.evolve(arguments=call.json_text("args")))
+    return as_read_now(runner, call, judgement)
+
+
+def as_read_now(runner: Runner, call: Call, judgement: Judgement) -> Judged:
+    """The outcome of a call that was judged anew. If a human approved it before, a human is asked again in any case."""
+    runner.shared.stale.discard(runner.path_in(call.id))
+    if call.approved is None or judgement.verdict in ("reject", "invalid"):
+        return Judged(judgements=(judgement,))
+    if judgement.verdict == "run":
+        at = now(runner.ledger.store)
+        expires_at, on_expiry = lapse(runner, runner.spec.tool(call), judgement.brief, at)
+        asked = {"pending_id": new_id("pend"), "requested_at": at, "expires_at": expires_at, "on_expiry": on_expiry}
+        kept = {name: getattr(call, name) for name in ("why", "point", "label")}
+        judgement = judgement.evolve(verdict="pend", **asked, **kept)
+    reason = (
+        "The tool has changed since this was asked. It was approved before that, and is asked again with the arguments as the tool"
+        " reads them now."
+    )
+    return Judged(judgements=(judgement.evolve(reason=reason),))
 
 
 def answer_given(state: Checkpoint, call: Call) -> tuple[Decision, Call]:
@@ -144,11 +198,21 @@ def answer_given(state: Checkpoint, call: Call) -> tuple[Decision, Call]:
 
 def answer_in(decision: Decision) -> Answer:
     """The answer that a decision on one call was made of. Only what is to be checked is ever asked for."""
+    metadata = decision.__dict__["metadata"]
     if decision.kind == "reject":
-        return Reject(reason=decision.reason, then=decision.then)
+        return Reject(reason=decision.reason, then=decision.then, metadata=metadata)
     if decision.kind == "respond":
-        return Respond(content=decision.content)
-    return Approve(args=decision.args)
+        return Respond(content=decision.content, metadata=metadata)
+    return Approve(args=decision.args, metadata=metadata)
+
+
+def answer_read(runner: Runner, call: Call, given: Decision) -> Answer:
+    """The answer of a decision. A result that was typed where nobody knew its type is read as the external tool returns it."""
+    answer, tool = answer_in(given), runner.spec.tool(call)
+    # Who voted for a result before voted for the text.
+    if not isinstance(answer, Respond) or given.votes or call.why == "question" or tool is None:
+        return answer
+    return Respond(content=tool.read_response(answer.content), metadata=metadata_of(answer))
 
 
 def as_given(given: Decision, outcome: Decided | Voted) -> Decided | Voted:
@@ -157,7 +221,9 @@ def as_given(given: Decision, outcome: Decided | Voted) -> Decided | Voted:
 
 
 def asked_anew(
-    runner: Runner, call: Call, error: InvalidDecision | NotAnApprover | AlreadyVoted | GuardrailFailed
+    runner: Runner,
+    call: Call,
+    error: InvalidDecision | NotAnApprover | AlreadyVoted | GuardrailFailed,
 ) -> Judged:
     """The same request under a new id, with what is wrong with the answer that was given.
 
@@ -197,13 +263,13 @@ def covered(call: Call, outcome: Decided | Voted) -> Decided | Deferred:
     return Deferred(pending_ids=(call.pending_id or "",))
 
 
-def uncounted(call: Call, error: InvalidDecision) -> str:
+def uncounted(call: Call, answer: Answer, error: InvalidDecision) -> str:
     """What a handler did whose answer cannot count."""
-    what = (
-        "gave no result"
-        if call.tool is not None and call.tool.external
-        else "edited the arguments so that they cannot run"
-    )
+    what = "answered in a way that this request does not allow"
+    if call.tool is not None and call.tool.external:
+        what = "gave no result"
+    elif isinstance(answer, Approve) and answer.args is not None:
+        what = "edited the arguments so that they cannot run"
     return f"{what} ({error})"
 
 
@@ -258,6 +324,7 @@ def decide(
     elif (again := judged_again(runner, call, answer)) is not None:
         edited, guarded = judge_call(runner, again)
         check_edit(call, guarded)
+        edited = as_shown(call, edited)
     at = at or now(runner.ledger.store)
     outcome = decided(runner, call, answer, edited, by, channel, at)
     # Most requests ask for nobody in particular: whoever answers decides.
@@ -282,6 +349,7 @@ async def adecide(
     elif (again := judged_again(runner, call, answer)) is not None:
         edited, guarded = await ajudge_call(runner, again)
         check_edit(call, guarded)
+        edited = as_shown(call, edited)
     at = at or now(runner.ledger.store)
     outcome = decided(runner, call, answer, edited, by, channel, at)
     # Most requests ask for nobody in particular: whoever answers decides.
@@ -301,7 +369,7 @@ def decided(
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
     # All checks that can refuse the answer come before the decision is made, so no record of it exists where it does not count.
-    assert call.pending_id is not None and call.digest is not None
+    assert call.pending_id is not None and call.digest is not None and call.tool is not None
     check_answer(pending_of(call, runner.state.path), answer)
     if call.why != "question" and isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
         try:
@@ -328,12 +396,13 @@ def decided(
     decision = Decision(
         pending_id=call.pending_id,
         digest=call.digest,
-        kind=KINDS[type(answer)],
+        kind=answer.kind,
         path=runner.state.path,
         args=edited.__dict__["args"] if edited is not None and changed else None,
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
         reason=answer.reason if isinstance(answer, Reject) else None,
         then=answer.then if isinstance(answer, Reject) else "continue",
+        blocks=blocked_by(answer.then, call.tool, call.__dict__["args"]) if isinstance(answer, Reject) else None,
         asks=asks,
         asked_by=(edited.asked_by or ("",)) if asks is not None and edited is not None else (),
         brief=edited.brief if edited is not None else None,
@@ -341,6 +410,7 @@ def decided(
         channel=channel,
         at=at,
         event=event_of(runner, call),
+        metadata=metadata_of(answer),
     )
     return Decided(decision=decision, edited=edited)
 

@@ -61,7 +61,8 @@ def _happened(runner: Runner, at: datetime) -> Iterator[_Due]:
                 yield _Due(trigger.due_at, _fired(item, {"due_at": trigger.due_at.isoformat()}, "time", at))
         elif trigger is not None and trigger.run_id is not None:
             if (ended := run_ended(runner.ledger.store, trigger.run_id)) is not None:
-                yield _Due(at, _fired(item, ended, "run", at))
+                content, authors = ended
+                yield _Due(at, _fired(item, content, "run", at).evolve(authors=authors))
         elif item.has_lapsed(at):
             # The digest is that of what was shown. What the edit came to has its own, in the judgement beside it: the audit trail
             # has both (law 2).

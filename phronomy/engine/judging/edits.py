@@ -27,8 +27,8 @@ from phronomy.engine.run import Runner
 from phronomy.errors import ConfigurationError, InvalidDecision
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.guardrails.guardrail import Stage
-from phronomy.guardrails.verdict import begun_with
 from phronomy.records.calls import Call, Guarded, Judgement
+from phronomy.records.checkpoint import begun_with
 from phronomy.records.decisions import Answer, Approve, Decision, call_digest
 
 
@@ -78,6 +78,17 @@ def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
     assert call.tool is not None
     judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=call_digest(call.tool, args))
     return judged.evolve(verdict="ask") if runner.spec.input_guardrails else judged
+
+
+def as_shown(call: Call, judged: Judgement) -> Judgement:
+    """The judgement of edited arguments, bound to the tool as it was shown: the record of the call keeps that one.
+
+    A release may have changed the tool since, and a digest of the new one would be of nothing that is in the record.
+    """
+    if judged.tool is None:  # it cannot run, and the decision is refused
+        return judged
+    assert call.tool is not None, "it was shown"
+    return judged.evolve(tool=call.tool, digest=call_digest(call.tool, judged.json_text("args")))
 
 
 def check_edit(call: Call, guarded: Guarded | None) -> None:

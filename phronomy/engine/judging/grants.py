@@ -25,10 +25,12 @@ from phronomy.errors import AlreadyVoted, NotAnApprover
 from phronomy.records.calls import Call, Decided
 from phronomy.records.checkpoint import pending_of
 from phronomy.records.decisions import Decision, PendingApproval
-from phronomy.records.grants import Grant, covers
+from phronomy.records.grants import Given, Grant, covers
+from phronomy.records.principals import Principal, id_of_person
 from phronomy.rules.votes import governed
 from phronomy.stores.derived.grants import grants_for
-from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_of, voters
+from phronomy.stores.derived.people import as_recorded
+from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_of, voters_left
 from phronomy.stores.native import in_store
 from phronomy.tools.approval import GrantCondition
 from phronomy.tools.tool import Tool
@@ -46,14 +48,16 @@ def granted(runner: Runner, call: Call) -> Decided | None:
         if tool is None or not is_for(runner, item, grant) or not condition_holds(runner, call, tool, grant):
             continue
         at = now(store)
-        voted = item
+        voted, is_given = item, False
         for given in grant.givers:
-            found = voters(store, voted, given.principal)
-            if given.listed and not found[0].listed:
+            if not (found := voters_left(store, voted, giver_of(given))):
                 continue  # removed since: nobody knows what they may do now
+            is_given = True
             held = {each.person.id: levels_held(runner, call, voted, each.person, at) for each in found}
             voted = with_giver(voted, grant, found, held, at)
-        enough = not governed(item) or (voted.votes != () and is_decisive(store, before_last(voted), voted.votes[-1]))
+        enough = (is_given and not governed(item)) or (
+            voted.votes != () and is_decisive(store, before_last(voted), voted.votes[-1])
+        )
         if enough and store.use_grant(grant, item.id) is not None:
             return decision_by(runner, voted, grant, at)
     return None
@@ -70,19 +74,24 @@ async def agranted(runner: Runner, call: Call) -> Decided | None:
         if tool is None or not is_for(runner, item, grant) or not await acondition_holds(runner, call, tool, grant):
             continue
         at = now(store)
-        voted = item
+        voted, is_given = item, False
         for given in grant.givers:
-            found = await in_store(store, voters, store, voted, given.principal)
-            if given.listed and not found[0].listed:
+            if not (found := await in_store(store, voters_left, store, voted, giver_of(given))):
                 continue  # removed since: nobody knows what they may do now
+            is_given = True
             held = {each.person.id: await alevels_held(runner, call, voted, each.person, at) for each in found}
             voted = with_giver(voted, grant, found, held, at)
-        enough = not governed(item) or (
+        enough = (is_given and not governed(item)) or (
             voted.votes != () and await in_store(store, is_decisive, store, before_last(voted), voted.votes[-1])
         )
         if enough and await in_store(store, store.use_grant, grant, item.id) is not None:
             return decision_by(runner, voted, grant, at)
     return None
+
+
+def giver_of(given: Given) -> Principal:
+    """Who gave a part of a grant. In the rows of earlier releases, the part alone says that they were listed."""
+    return as_recorded(given.principal, given.listed)
 
 
 def item_of(runner: Runner, call: Call) -> PendingApproval:
@@ -102,7 +111,7 @@ def is_for(runner: Runner, item: PendingApproval, grant: Grant) -> bool:
         args_text=item.json_text("args"),
         run_id=runner.state.run_id,
         thread_id=runner.state.thread_id,
-        requester_id=item.requester.id if item.requester is not None else None,
+        requester_id=id_of_person(item.requester) if item.requester is not None else None,
     )
 
 
@@ -110,7 +119,7 @@ def condition_holds(runner: Runner, call: Call, tool: Tool, grant: Grant) -> boo
     """Whether the predicate that a grant names holds for the arguments, at each level that knows it, and one does."""
     if grant.condition is None:
         return True
-    found = list(conditions(runner, tool, grant.condition))
+    found = list(conditions(runner, call, tool, grant.condition))
     shown = partial(tool.shown, tool.bind(call.json_text("args")))
     context = tool_context(runner, call, tool)
     held = [each.covers(shown, context) for each in found]
@@ -121,16 +130,16 @@ async def acondition_holds(runner: Runner, call: Call, tool: Tool, grant: Grant)
     """As `condition_holds`."""
     if grant.condition is None:
         return True
-    found = list(conditions(runner, tool, grant.condition))
+    found = list(conditions(runner, call, tool, grant.condition))
     shown = partial(tool.shown, tool.bind(call.json_text("args")))
     context = tool_context(runner, call, tool)
     held = [await each.acovers(shown, context) for each in found]
     return bool(held) and all(held)
 
 
-def conditions(runner: Runner, tool: Tool, name: str) -> Iterator[GrantCondition]:
+def conditions(runner: Runner, call: Call, tool: Tool, name: str) -> Iterator[GrantCondition]:
     """The predicates that are registered under this name, with the tool and with the policies about it."""
-    for review in (tool.review, *(rule.review for rule in runner.rules_about(tool))):
+    for review in (tool.review, *(rule.review for rule in runner.rules_about(call, tool))):
         if review is not None and name in review.conditions:
             yield review.conditions[name]
 

@@ -151,6 +151,6 @@ def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> Guardrai
         path=state.path,
         tool_name=tool.name if tool is not None else None,
         deps=runner.deps,
-        messages=state.messages,
+        messages=runner.messages,
         facts=runner.facts,
     )

@@ -14,13 +14,15 @@ from phronomy.engine.judging.brief import abriefed, briefed, lapse, terms_of, to
 from phronomy.engine.judging.guard import guarding
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
+from phronomy.engine.spec import inside_of
 from phronomy.engine.stop_points import at_call
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText, clean
 from phronomy.guardrails.verdict import Verdict, acheck, check
 from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome
-from phronomy.records.decisions import NO_BRIEF, Reject, call_digest
-from phronomy.rules.texts_for_model import BLOCKED
+from phronomy.records.decisions import NO_BRIEF, Reject, block_key, call_digest
+from phronomy.rules.texts_for_model import BLOCKED, BLOCKED_TOOL
+from phronomy.stores.log.kept_members import digest_of_text
 from phronomy.tools.approval import Review
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.tool import Tool
@@ -55,25 +57,26 @@ async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcom
 
 def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     """The verdict on one call, and what guardrails said of it."""
-    # In this order: arguments that mean nothing are told to the model, and nobody else is bothered. What a human refused for good
-    # is refused. Then come the guardrails, which may change the arguments, and only then whoever has to approve them: what they see
+    # In this order: what a human refused for good is refused. Arguments that mean nothing are told to the model, and nobody else is
+    # bothered. Then come the guardrails, which may change the arguments, and only then whoever has to approve them: what they see
     # must be what runs (law 2).
     tool = runner.tool(call)
     judgement, guarded = understand(runner, call, tool), None
-    if tool is None or judgement.verdict == "invalid":
+    if tool is None:
         return judgement, None
     # Before the guardrails and the gate: neither a guardrail that rewrites, nor a policy that has been loosened, brings back what a
     # human refused. Another agent of the run that asks for the same gets the same answer (law 1).
-    if is_refused(runner, tool, judgement):
-        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
-    # A call that is blocked is rejected by `apply`, whatever is said here.
-    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
+    if (told := why_refused(runner, tool, judgement)) is not None:
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=told)), None
+    if judgement.verdict == "invalid":
+        return judgement, None
+    if runner.spec.tool_guardrails:
         verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
     # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
-    gate, rules = tool.gate, runner.rules_about(tool)
+    gate, rules = tool.gate, runner.rules_about(call, tool)
     if gate != "predicate" and not rules:
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
@@ -105,16 +108,18 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     """As `judge_call`."""
     tool = runner.tool(call)
     judgement, guarded = await aunderstand(runner, call, tool), None
-    if tool is None or judgement.verdict == "invalid":
+    if tool is None:
         return judgement, None
-    if is_refused(runner, tool, judgement):
-        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
-    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
+    if (told := why_refused(runner, tool, judgement)) is not None:
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=told)), None
+    if judgement.verdict == "invalid":
+        return judgement, None
+    if runner.spec.tool_guardrails:
         verdict = await acheck(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    gate, rules = tool.gate, runner.rules_about(tool)
+    gate, rules = tool.gate, runner.rules_about(call, tool)
     if gate != "predicate" and not rules:
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
@@ -155,12 +160,15 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
         args: Any = tool.read(call.arguments or "")
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    if (why := why_cut_off(runner)) is not None:  # what is valid by chance is not what the model was about to ask for
+        return invalid(call, f"The reply was cut off before its end ({why}), so nothing was run. Call the tool again.")
     # The path is in it: the approval of a call of this agent is none for the same tool of another.
     identity = tool.identity(runner.state.path)
     digest = call_digest(identity, args)
     # A run inside keeps its own record of what it has done. To go on with it after a crash repeats nothing.
-    repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
-    return _ASKS.evolve(id=call.id, tool=identity, args=args, digest=digest, repeatable=repeatable)
+    repeatable = tool.idempotent or inside_of(runner.spec, runner.state, call) is not None
+    facts: dict[str, Any] = {"tool": identity, "args": args, "digest": digest, "repeatable": repeatable}
+    return _ASKS.evolve(id=call.id, **facts, return_direct=tool.return_direct)
 
 
 async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
@@ -171,15 +179,33 @@ async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgemen
     return await ain_thread(lambda: understand(runner, call, tool), None)
 
 
-def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
-    """Whether a human refused this call for good, of this agent or of another in the same run."""
-    # The digest is made for the place at which it was refused: it covers the path of the agent, and another agent of the run asks
-    # from another path.
-    if not runner.shared.refused:
-        return False
-    text = judgement.json_text("args")
+def why_cut_off(runner: Runner) -> str | None:
+    """Why the reply with the calls of the open turn is not whole; None if it is."""
+    replies = (message for message in reversed(runner.state.messages) if message.role == "assistant")
+    return next((message.finish_reason for message in replies), None)
+
+
+def why_refused(runner: Runner, tool: Tool, judgement: Judgement) -> str | None:
+    """The text for the model of a call that was refused for good, or whose tool was; None for any other call.
+
+    A refusal of a human or a handler counts in all agents of the run, a refusal of a guardrail or a policy in this agent.
+    """
     found = list(runner.shared.refused.values())  # a run beside this one may put a refusal there meanwhile
-    return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
+    keys = {*runner.state.blocked, *(decision.blocks for decision in found)}
+    if not keys:
+        return None
+    identity = tool.identity()
+    if block_key(identity) in keys:
+        return BLOCKED_TOOL
+    if judgement.verdict == "invalid":
+        return None
+    text = judgement.json_text("args")
+    if judgement.digest in keys or block_key(identity, text) in keys:
+        return BLOCKED
+    # Of a decision by an earlier version there is the digest alone. It was made for the place at which the call was refused: it
+    # covers the path of the agent, and another agent of the run asks from another path.
+    older = (each for each in found if each.blocks is None)
+    return BLOCKED if any(call_digest(tool.identity(each.path), text) == each.digest for each in older) else None
 
 
 def subject_of(judgement: Judgement) -> JsonText:
@@ -267,11 +293,13 @@ def gated(
         return judgement.evolve(verdict="run")
     runner.shared.texts[tool.schema_hash] = tool.schema_text
     runner.shared.texts[tool.description_hash] = clean(tool.description)
+    if (returns := tool.result_schema_text) is not None:
+        runner.shared.texts[digest_of_text(returns)] = returns
     # The deadline counts from here, and not from when the human is told: it is stored with the request, and a crash in between does
     # not start it anew.
     at = now(runner.ledger.store)
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
-    if (terms := terms_of(levels, asking) if asks and levels else NO_BRIEF) is not NO_BRIEF:
+    if (terms := terms_of(levels, asking, runner.state) if asks and levels else NO_BRIEF) is not NO_BRIEF:
         judgement = judgement.evolve(brief=terms)
     expires_at, on_expiry = lapse(runner, tool, terms, at)
     if expires_at is not None:

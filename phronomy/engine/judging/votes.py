@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from phronomy.engine.judging.brief import lapse
+from phronomy.engine.judging.brief import lapse, tool_context
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
 from phronomy.errors import NotAnApprover
@@ -25,7 +25,7 @@ from phronomy.records.principals import Principal
 from phronomy.rules.votes import VOTES, governed, in_force, voting_time
 from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_by, voters, with_votes
 from phronomy.stores.native import in_store
-from phronomy.tools.approvers import People, aholds_at, holds_at
+from phronomy.tools.approvers import Asked, People, aholds_at, holds_at
 
 
 def voted(runner: Runner, call: Call, outcome: Decided, by: Principal | None, at: datetime) -> Decided | Voted:
@@ -91,7 +91,8 @@ def levels_held(runner: Runner, call: Call, item: PendingApproval, person: Princ
     found: list[int] = []
     for place, level in enumerate(governed(item)):
         effective = in_force(level, item.requested_at, voting_time(at, item.requested_at, item.votes))
-        if effective.predicates and holds_at(people_of(runner, call, level), effective, person, item):
+        people = people_of(runner, call, level) if effective.predicates else []
+        if people and holds_at(people, effective, asked_of(runner, call, item, person)):
             found.append(place)
     return tuple(found)
 
@@ -103,16 +104,25 @@ async def alevels_held(
     found: list[int] = []
     for place, level in enumerate(governed(item)):
         effective = in_force(level, item.requested_at, voting_time(at, item.requested_at, item.votes))
-        if effective.predicates and await aholds_at(people_of(runner, call, level), effective, person, item):
+        people = people_of(runner, call, level) if effective.predicates else []
+        if people and await aholds_at(people, effective, asked_of(runner, call, item, person)):
             found.append(place)
     return tuple(found)
+
+
+def asked_of(runner: Runner, call: Call, item: PendingApproval, person: Principal) -> Asked:
+    """The arguments of the predicates that say if a person may decide."""
+    tool = runner.spec.tool(call)
+    assert tool is not None, "the predicates are those of the tool, and of the policies about it"
+    return person, item, tool_context(runner, call, tool, item.digest)
 
 
 def people_of(runner: Runner, call: Call, level: Approvers) -> list[People]:
     """The approvals of the agent's code that this level of a request is of. If the code has changed since, there are none."""
     tool = runner.spec.tool(call)
-    reviews = [] if tool is None else [tool.review, *(rule.review for rule in runner.rules_about(tool))]
-    return [each.people for each in reviews if each is not None and each.people.approvers == level]
+    asked = level.evolve(authors=(), known=())  # of them the code says nothing
+    reviews = [] if tool is None else [tool.review, *(rule.review for rule in runner.rules_about(call, tool))]
+    return [each.people for each in reviews if each is not None and each.people.approvers == asked]
 
 
 def vote_on(

@@ -12,7 +12,7 @@ from phronomy.concurrency.superfluous import UNNEEDED
 from phronomy.concurrency.workers import in_thread, within
 from phronomy.engine.nested import ADrive, Drive, arun_nested, run_nested
 from phronomy.engine.run import Runner
-from phronomy.engine.spec import Nested
+from phronomy.engine.spec import Nested, inside_of
 from phronomy.engine.stop_points import pattern_of
 from phronomy.engine.usage import spent
 from phronomy.foundation.lazy_modules import asyncio
@@ -48,7 +48,7 @@ def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
     whatever was under way, and ends there if it is not wanted.
     """
     call, _ = found(runner, id)
-    inside = runner.spec.nested(runner.state, call) is not None
+    inside = inside_of(runner.spec, runner.state, call) is not None
     # Something here needs a human in any case. It is not superfluous, whatever the others have come to.
     if not runner.may_end:
         return nullcontext(True)
@@ -65,7 +65,7 @@ def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
 
 def is_left(runner: Runner, call: Call) -> bool:
     """Whether a call may be left in the middle: what is inside it goes on when it is resumed, and a tool that may run again does."""
-    if runner.spec.nested(runner.state, call) is not None:
+    if inside_of(runner.spec, runner.state, call) is not None:
         return True
     tool = runner.spec.tool(call)
     return tool is not None and tool.may_be_left and call.repeatable

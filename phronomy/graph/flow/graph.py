@@ -74,6 +74,7 @@ class NodeOptions(TypedDict, total=False):
       without the time of humans.
     - `fallback`: functions that run, one after another, after the last attempt. `on_failure`: `"stop"` (the run fails,
       and a resume runs the node again) or `"human"` (a human decides).
+    - `calls`: the tools that the function may call through their gates, with `call_tool` of its `ToolContext`.
     - `destinations`: the targets of a `Replan`, for a node without edges. `streams`: the channels that a generator
       yields in pieces; it yields any other channel at most once.
     - For an agent or a graph: `input` makes its input from the state, and `output` turns its output into an update.
@@ -90,6 +91,7 @@ class NodeOptions(TypedDict, total=False):
     timeout: float | None
     fallback: Any
     on_failure: Literal["stop", "human"]
+    calls: Sequence[Any]
     approval_timeout: float | None
     on_expiry: OnExpiry | None
     risk: str | None
@@ -448,7 +450,7 @@ class Graph(Runs[Deps, State]):
                 raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
             if "_spec" in self.__dict__ and not isinstance(value, Store):
                 raise GraphError(f"graph {self.name!r}: store is a Store, not {type(value).__name__}")
-            self._spelt.check_attribute(name, self)
+            self._spelt.check_attribute(name, self, value)
             super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -525,7 +527,7 @@ class Graph(Runs[Deps, State]):
             raise ConfigurationError(f"graph {self.name!r}: rerun is True or False, not {type(rerun).__name__}")
         home = self._store_of(checkpoint)
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
-        change = None if update is None else partial(self._spec.changed, update, [part.path for part in given.nested])
+        change = None if update is None else partial(self._spec.changed, update)
         return forking.fork(home, given, label=label, rerun=rerun, by=by, change=change)
 
     async def afork(

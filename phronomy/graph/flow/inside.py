@@ -30,6 +30,7 @@ class Within:
     outer: GraphSpec
     node: Inside
     call: Call
+    is_body: bool = False
 
     @property
     def spec(self) -> Spec:

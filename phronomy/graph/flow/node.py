@@ -26,8 +26,8 @@ from phronomy.graph.state.joins import channels_in
 from phronomy.graph.state.streams import is_generator
 from phronomy.stops.interrupt_points import LeanTool
 from phronomy.tools.approval import Approval
-from phronomy.tools.arguments import takes_context
 from phronomy.tools.context import InvalidArguments, ToolContext
+from phronomy.tools.parameters import takes_context
 from phronomy.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class _Lean(LeanTool, Piecewise):
 
     schema: StateSchema
     _only: str | None = None
+    _shown: frozenset[str] = frozenset()
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. A human's edit of them is checked as an update is. Raises `InvalidArguments`."""
@@ -66,21 +67,26 @@ class _Lean(LeanTool, Piecewise):
             raise InvalidArguments(f"Node {self.name} is given {told}.")
         return canonical(values)
 
-    def given_again(self, only: str) -> Self:
-        """Itself, for an edit of what it was to run with: that of a single run is another thing than a state."""
+    def given_again(self, args: Mapping[str, Any]) -> Self:
+        """As `Tool.given_again`: an edit leaves nothing of a state out, and is no state if the node was to run with something else."""
         view = copy.copy(self)
-        view._only = only
+        view._only = "arg" if "arg" in args else "state"
+        state = args.get("state")
+        view._shown = frozenset(state) if isinstance(state, dict) else frozenset()
         return view
 
     def _whole(self, state: object) -> object:
         channels = self.schema.channels.values()
         there = state if isinstance(state, dict) else {}
-        edited = self._only is not None  # what was shown before a channel came is still a state
-        known = [each.name for each in channels if each.required or (edited and each.start is not None)]
+        # Whoever edits a state leaves nothing out that they were shown. What was shown before a channel came is still a state.
+        known = [
+            each.name for each in channels if each.required or (each.start is not None and each.name in self._shown)
+        ]
         if missing := [name for name in known if name not in there]:
             raise InvalidArguments(f"Node {self.name} is given a whole state: {', '.join(missing)} is not in it.")
         try:
-            return json.loads(self.schema.accept(canonical(state)))
+            # A channel that came since is filled in as a default of a tool is: what runs is what is shown.
+            return json.loads(self.schema.whole(self.schema.accept(canonical(state))))
         except InvalidUpdate as error:
             raise InvalidArguments(str(error)) from None
 
@@ -106,7 +112,7 @@ class Node(_Lean):
     """
 
     max_result_size = MAX_BYTES
-    may_be_left = True
+    may_be_left: bool = True
     on_failure: Literal["model", "human", "stop"] = "stop"
     source = "node"
 
@@ -132,6 +138,7 @@ class Node(_Lean):
         self.streams = streams_of(name, options.get("streams"), schema, yields=gives is not None)
         self.gives_pieces = bool(self.streams)
         _set_options(self, options, schema)
+        self.may_be_left = not options.get("calls")
         if "retries" not in options:
             self.retries = 2 if self.idempotent else 0
         super().__init__()
@@ -256,7 +263,9 @@ def async_node(nodes: Mapping[str, Node | Inside]) -> str | None:
 
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_OF_FUNCTIONS: Final = frozenset({"idempotent", "retry_on", "on_failure", "fallback", "destinations", "streams"})
+_OF_FUNCTIONS: Final = frozenset(
+    {"idempotent", "retry_on", "on_failure", "fallback", "destinations", "streams", "calls"}
+)
 """Options of a node that is a function alone."""
 
 _OF_ANY: Final = frozenset(
@@ -287,6 +296,7 @@ def check_function(what: str, function: object, *, may_take_context: bool = Fals
     """Refuse what is no function of the state; whether it takes a `ToolContext` as well. Raises `GraphError`."""
     if not callable(function):
         raise GraphError(f"{what} is a function of the state, not {type(function).__name__}")
+    spelling.check_function(what, function, GraphError, "it where the node is added")
     if not may_yield and is_generator(function):
         raise GraphError(f"{what} is a generator: return the whole at the end")
     takes = takes_context(function, f"{what}: the function", "state", GraphError)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from phronomy.approvals.policy import Handled, Rule
+from phronomy.engine.judging.brief import with_writers
 from phronomy.engine.nested import child_of
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Advancing, Holding, Nested, Spec
@@ -42,9 +43,10 @@ from phronomy.records.moves import Done, Fail, Finish, Move, Run, Wait
 from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
-from phronomy.rules.added_messages import is_ending
+from phronomy.rules.added_messages import is_ending, with_authors
 from phronomy.rules.limits import Limits
 from phronomy.rules.table import GRAPHS, phase
+from phronomy.runs.body_spec import run_inside, specs_inside
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stops.interrupt_points import interrupt_point
 from phronomy.tools.tool import Tool
@@ -164,8 +166,8 @@ class GraphSpec:
         found: Tool | None = asked
         if asked is not None and call.fallback:
             found = asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
-        if call.arguments is not None and call.args is not None and isinstance(found, (Node, Inside)):  # an edit
-            found = found.given_again("arg" if "arg" in call.args else "state")
+        if found is not None and call.arguments is not None and call.args is not None:  # an edit
+            found = found.given_again(call.args)
         return found
 
     def speaking(self, state: Checkpoint) -> GraphSpec:
@@ -175,11 +177,14 @@ class GraphSpec:
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """The run inside a node, if it is an agent or a graph."""
         node = self.nodes.get(call.name)
-        return Within(outer=self, node=node, call=call) if isinstance(node, Inside) else None
+        if isinstance(node, Inside):
+            return Within(outer=self, node=node, call=call)
+        return run_inside(self, node, call) if node is not None and call.fallback == 0 else None
 
     def inside(self) -> list[Spec]:
         """The specs of the agents and graphs in nodes."""
-        return [node.inner.spec for node in self.nodes.values() if isinstance(node, Inside)]
+        agents = [node.inner.spec for node in self.nodes.values() if isinstance(node, Inside)]
+        return [*agents, *specs_inside(self, self.nodes.values())]
 
     def shown_state(self, state: Checkpoint) -> object:
         """The values of the channels, as plain JSON."""
@@ -296,14 +301,21 @@ class GraphSpec:
             return []
         return list(self._edits(runner, (), at, by))
 
-    def changed(self, update: object, inside: Container[str], state: Checkpoint) -> Checkpoint:
-        """The state of a run with this update, as a node's would be taken; `inside` are the paths of runs under way in nodes.
-
-        Raises `InvalidUpdate`.
-        """
+    def changed(self, update: object, state: Checkpoint, by: Principal | None = None) -> Checkpoint:
+        """The state of a run with this update of somebody, as a node's would be taken. Raises `InvalidUpdate`."""
         channels = self.schema.reduce(channels_of(state), [("update", self.schema.update(None, update))])
-        state = self.apply(state, _edit(self, state, channels, inside, at=state.created_at))
-        return state.evolve(calls=tuple(self._asked_anew(state, call, channels) for call in state.calls))
+        inside = {part.path for part in state.nested}
+        state = self.apply(state, _edit(self, state, channels, inside, at=state.created_at, by=by))
+        calls = [
+            call if self._goes_on_inside(state, call) else self._asked_anew(state, call, channels)
+            for call in state.calls
+        ]
+        return state.evolve(calls=tuple(calls))
+
+    def _goes_on_inside(self, state: Checkpoint, call: Call) -> bool:
+        """True if a run has begun in the node of a call: it continues with the state that it began with."""
+        begun = path_inside(state.path, call.id) in {part.path for part in state.nested}
+        return begun and isinstance(self.nodes.get(call.name), Inside)
 
     def _asked_anew(self, state: Checkpoint, call: Call, channels: JsonText) -> Call:
         """A waiting node's request with the present state, under a new id that nobody has seen.
@@ -316,7 +328,10 @@ class GraphSpec:
         if call.why == "breakpoint":
             return self._anew(call, channels)
         args = node.read(self.write_args(call.name, channels))
-        return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
+        # Who has changed the state asks for what the node makes of it.
+        if (brief := call.brief) is not None and brief.approvers:
+            brief = brief.evolve(approvers=tuple(with_writers(level, state) for level in brief.approvers))
+        return call.evolve(args=args, digest=call_digest(node.identity(state.path), args), brief=brief)
 
     def edited_by(self, decisions: Sequence[Decision], state: Checkpoint) -> Checkpoint:
         """The state of a run inside, with what was edited higher up since it stopped; it is handed down when it goes on."""
@@ -421,7 +436,7 @@ class GraphSpec:
                 return transitions.fold(state, outcome)
 
     def _edited(self, state: Checkpoint, decision: Decision) -> Checkpoint:
-        state = state.evolve(decisions=(*state.decisions, decision))
+        state = with_authors(state.evolve(decisions=(*state.decisions, decision)), decision, None)
         if decision.path != state.path:
             return state
         content = decision.json_text("content")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +16,7 @@ from phronomy.graph.flow.routes import Going, make_failure
 from phronomy.graph.signals import END, START, Send
 from phronomy.graph.state.joins import arrivals_in, channels_in, state_with
 from phronomy.records.calls import NEW_CALL, Advanced, Call
+from phronomy.records.chain import rejections_of
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stops import interrupt_points
 
@@ -29,6 +30,7 @@ _ADVANCED: Final[Advanced] = cast("Any", Advanced).model_construct()
 """A step to the next wave. What is put into it are its calls, and the canonical text of its state."""
 
 _NO_GATES: Final[Mapping[str, str | None]] = {}
+_NOT_REJECTED: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 HALT: Final = f"{AFTER}*"
@@ -41,16 +43,30 @@ def channels_of(state: Checkpoint) -> JsonText:
 
 
 def calls_of(
-    spec: GraphSpec, turn: int, channels: JsonText, going: Going, gates: Mapping[str, str | None] = _NO_GATES
+    spec: GraphSpec,
+    turn: int,
+    channels: JsonText,
+    going: Going,
+    gates: Mapping[str, str | None] = _NO_GATES,
+    rejected: Mapping[str, tuple[str, ...]] = _NOT_REJECTED,
 ) -> tuple[Call, ...]:
-    """The calls of a wave: the gates that it waits behind, with why a node wants it, its nodes, its single runs."""
+    """The calls of a wave: the gates that it waits behind, with why a node wants it, its nodes, its single runs.
+
+    `rejected` has what was rejected before a node, by its name.
+    """
     asked: list[tuple[str, str]] = [
         (f"{AFTER}{node}", canonical({} if why is None else {"reason": why})) for node, why in gates.items()
     ]
     asked += [(node, spec.write_args(node, channels)) for node in going.nodes]
     asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
-        NEW_CALL.evolve(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
+        NEW_CALL.evolve(
+            id=f"{turn}.{place}",
+            call_id=f"{name}-{turn}.{place}",
+            name=name,
+            arguments=arguments,
+            rejected=rejected.get(name, ()),
+        )
         for place, (name, arguments) in enumerate(asked)
     )
 
@@ -181,13 +197,23 @@ class Advance:
                 paused[call.name] = "; ".join(filter(None, (paused.get(call.name), gave["reason"]))) or None
         stopped = paused.keys() | (spec.stops_at.after & through)
         gates = {node: paused.get(node) for node in spec.routes.in_order(stopped)}
-        calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)
+        calls = calls_of(
+            spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates, self._rejected(given)
+        )
         return _ADVANCED.evolve(state=state_with(channels, waiting), calls=calls, at=at)
 
     def _on_rejection(self, call: Call, gave: Mapping[str, object]) -> str | None:
         """Gives the node that follows a rejected or expired one. Nothing follows a cancelled one."""
         back: str | None = getattr(self._spec.tools.get(call.name), "on_rejection", None)
         return back if gave.get("kind") in ("rejected", "expired") else None
+
+    def _rejected(self, given: Iterable[tuple[Call, Mapping[str, object]]]) -> dict[str, tuple[str, ...]]:
+        """The pending ids of what was rejected or expired, by the node that follows it."""
+        found: dict[str, tuple[str, ...]] = {}
+        for call, gave in given:
+            if (back := self._on_rejection(call, gave)) is not None:
+                found[back] = (*found.get(back, ()), *[each.pending_id for each in rejections_of(self._state, call)])
+        return found
 
     def _ended(self, told: Sequence[dict[str, Any]]) -> tuple[Any, str | None]:
         """Gives the end of the run and its reason, if a node aborted it or a human rejected a node without `on_rejection`."""

@@ -21,7 +21,8 @@ from phronomy.foundation.json_text import MAX_BYTES, JsonError, canonical, plain
 from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
 from phronomy.graph.state.registry import SLOT
 from phronomy.graph.state.values import NotStorable, cleaned, exact, found_at, lost, slotted
-from phronomy.tools.arguments import Form, Owner, Parameter, brief, is_exact
+from phronomy.tools.arguments import Form, Owner, brief, is_exact
+from phronomy.tools.parameters import Parameter
 
 _NOTHING: Final = inspect.Parameter.empty
 

@@ -25,7 +25,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args,
 from pydantic.fields import FieldInfo
 from typing_extensions import Doc
 
-from phronomy.errors import GraphError
+from phronomy.errors import ConfigurationError, GraphError
+from phronomy.foundation.checks import check_no_tool
 from phronomy.foundation.dataclasses import dataclass
 
 T = TypeVar("T")
@@ -180,6 +181,10 @@ def _label(mark: object) -> str:
 
 
 def _refuse_function(where: str, function: Any) -> None:
+    try:
+        check_no_tool(function)
+    except ConfigurationError as error:
+        raise GraphError(f"{where}: its reducer: {error}") from None
     target = function if inspect.isroutine(function) else type(function).__call__
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(target):
         raise GraphError(

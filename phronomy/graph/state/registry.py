@@ -30,7 +30,8 @@ from phronomy.errors import RegistrationError, UnknownType
 from phronomy.foundation.checks import is_series
 from phronomy.foundation.json_text import MAX_DEPTH, JsonValue, canonical, clean
 from phronomy.graph.state.values import NotStorable, Slot, lost, one_each, step_to
-from phronomy.tools.arguments import Form, Owner, Parameter
+from phronomy.tools.arguments import Form, Owner
+from phronomy.tools.parameters import Parameter
 
 _TAG: Final = "$type"
 """The key of the object that stands for a value of a registered type. A user's object that has it is wrapped in one."""

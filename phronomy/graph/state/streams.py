@@ -34,6 +34,7 @@ from typing import (
 from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
 
 from phronomy.errors import Portable, RegistrationError
+from phronomy.foundation.checks import wrapped_tool
 from phronomy.foundation.json_text import canonical
 from phronomy.graph.state.values import step_to
 from phronomy.records.messages import Message, ToolCall
@@ -302,6 +303,10 @@ CONCATS: Final = Concats()
 
 def _refuse_function(cls: type[object], fn: object) -> None:
     what = f"the concat of {cls.__qualname__}"
+    if wrapped_tool(fn) is not None:
+        raise RegistrationError(
+            f"{what} is a plain function, and no tool: it would run without the approval that it asks for"
+        )
     if not callable(fn):
         raise RegistrationError(f"{what} is a function of a list of pieces, not a {type(fn).__name__}")
     if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__) or is_generator(fn):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from collections import deque
+from collections.abc import Callable, Mapping, MutableSequence, Sequence, Set
+from datetime import datetime, time, timezone
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, TzInfo, core_schema
 
 from phronomy.foundation.json_text import MAX_DEPTH, JsonValue, clean
 from phronomy.tools.arguments import is_exact
@@ -114,6 +116,8 @@ def lost(one: object, other: object, path: str) -> str | None:
         return None if _same(one, other) else path
     if type(one) is not type(other) and not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         return path
+    if any(getattr(one, name, None) != getattr(other, name, None) for name in _BESIDE):
+        return path
     for key, (step, inner) in parts.items():
         found = lost(inner, others[key][1], path + step) if key in others else path + step
         if found is not None:
@@ -150,17 +154,33 @@ def _parts(value: object) -> dict[object, tuple[str, object]] | None:
         return {name: (step_to(name), getattr(value, name, None)) for name in names if not _is_derived(value, name)}
     if isinstance(value, Mapping):
         return {clean(key) if isinstance(key, str) else key: (step_to(key), inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return {place: (f"[{place}]", inner) for place, inner in enumerate(value)}
     return None
+
+
+def _zone(value: datetime | time) -> object:
+    """The time zone: of one that has rules itself, of any other how far it is from UTC."""
+    return value.utcoffset() if type(value.tzinfo) in (timezone, TzInfo, type(None)) else value.tzinfo
 
 
 def _is_derived(value: object, name: str) -> bool:
     return isinstance(getattr(type(value), name, None), functools.cached_property)
 
 
+_BESIDE: Final = ("maxlen", "default_factory")
+"""What a deque and a defaultdict have beside their items, and their equality leaves out."""
+
+
 def _same(one: object, other: object) -> bool:
     try:
+        if isinstance(one, datetime | time) and isinstance(other, datetime | time):
+            return one == other and (one.fold, _zone(one)) == (other.fold, _zone(other))
+        if isinstance(one, Set) and isinstance(other, Set):
+            found = {item: item for item in other}
+            return one == other and all(lost(item, found[item], "") is None for item in one)
+        if isinstance(one, float) and isinstance(other, float):
+            return repr(one) == repr(other)
         return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
     except Exception:
         return False

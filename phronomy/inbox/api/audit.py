@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from starlette.responses import Response, StreamingResponse
 
+from phronomy.foundation.json_text import canonical
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, maybe, paged
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.records.audit import AuditRecord
-from phronomy.stores.derived.listing import audit_filter
+from phronomy.stores.derived.listing import audit_filter, record_of
 from phronomy.stores.native import apart
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ async def _page(visit: Visit, query: inputs.AuditQuery, wanted: AuditFilter) -> 
     after = None if place is None else int(place)
     rows = await apart(store, store.select_audit, replace(wanted, after=after, limit=query.limit + 1))
     kept = rows[: query.limit]
-    items = tuple(row_of(AuditRecord.model_validate_json(each.body)) for each in kept)
+    items = tuple(row_of(record_of(each)) for each in kept)
     following = str(kept[-1].n) if len(rows) > len(kept) else None
     return paged(visit, schemas.AuditPage(items=items, next=cursors.made(following)))
 
@@ -159,6 +160,8 @@ def cells_of(record: AuditRecord) -> tuple[str, ...]:
 def _told(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return canonical(value) if value else ""
     return "" if value is None else str(value)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from starlette.responses import Response
 
 from phronomy.errors import CheckpointAlreadyResumed, PhronomyError, UnknownPending
-from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, parse
+from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, parse, parse_exactly
 from phronomy.inbox import service
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, answer, as_json, decision_view, person_of
@@ -34,7 +34,7 @@ _SEVERAL: Final = "decisions:batch"
 async def decide(visit: Visit) -> Response:
     """Decide a request, or vote on it."""
     visit.inbox.limits.decision(visit.identity)
-    body = visit.json(inputs.DecisionBody)
+    body = visit.json(inputs.DecisionBody, read=parse_exactly)
     pending_id = visit.params["id"]
     # The store keeps the key with the decision, in one write, and so tells a repetition from a second answer.
     key = _key_of_one(visit, pending_id, key_of(visit))
@@ -48,7 +48,7 @@ async def decide(visit: Visit) -> Response:
             raise Problem("key-reused") from None
         raise await already_decided(visit, pending_id, error) from None
     visit.about.append(pending_id)
-    return answer(decision_view(visit.store, shown))
+    return answer(decision_view(visit, shown))
 
 
 async def check(visit: Visit) -> Response:
@@ -77,8 +77,10 @@ async def decide_several(visit: Visit) -> Response:
     visit.inbox.limits.decision(visit.identity, len(body.requests))
     key = key_of(visit)
     whole = scoped(visit.identity, _SEVERAL, key)
-    async with remembered(visit.store, whole, body=body_digest(body.model_dump(mode="json"))):
-        given: Answer = Approve() if body.answer == "approve" else Reject(reason=body.reason, then=body.then)
+    # Without the metadata: as with one decision, the same with other metadata is the same.
+    said = body.model_dump(mode="json", exclude={"metadata"})
+    async with remembered(visit.store, whole, body=body_digest(said)):
+        given = _answer_to_all(body)
         refused: dict[str, Problem] = {}
         for each in body.requests:
             try:
@@ -97,6 +99,8 @@ async def decide_several(visit: Visit) -> Response:
             for each in body.requests
             if each.id not in refused
         ]
+        if answers:
+            await visit.confirm("decide")
         try:
             done = await visit.store.adecide_all(
                 answers, by=visit.identity.principal, channel=CHANNEL, all_or_none=body.atomic
@@ -123,7 +127,7 @@ async def decision_by_key(visit: Visit) -> Response:
     decision = None
     if recorded:
         with suppress(UnknownPending):  # its run is deleted since
-            decision = decision_view(store, await service.show(store, visit.identity, pending_id))
+            decision = decision_view(visit, await service.show(store, visit.identity, pending_id))
     return answer(schemas.KeyView(recorded=recorded, decision=decision))
 
 
@@ -136,7 +140,12 @@ def _key_of_one(visit: Visit, pending_id: str, key: str) -> str:
 
 async def _answer_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -> Answer:
     """The answer of a body. Raises `Problem` for members that do not go with it, and for an edit that does not fit."""
-    belongs = {"edit": {"args"}, "reject": {"reason", "then"}, "respond": {"content"}}.get(body.answer, set())
+    belongs = {
+        "approve": {"metadata"},
+        "edit": {"args", "metadata"},
+        "reject": {"reason", "then", "metadata"},
+        "respond": {"content", "metadata"},
+    }.get(body.answer, set())
     errors: list[JsonValue] = [
         {"pointer": f"/{name}", "detail": f"does not go with the answer {body.answer}"}
         for name in sorted(body.model_fields_set - belongs - {"answer", "digest"})
@@ -148,17 +157,23 @@ async def _answer_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -
         raise Problem("invalid", "The body is not valid.", errors=errors)
     match body.answer:
         case "approve":
-            return Approve()
+            return Approve(metadata=body.metadata)
         case "edit":
             return await _edit_of(visit, pending_id, body)
         case "reject":
-            return Reject(reason=body.reason, then=body.then)
+            return Reject(reason=body.reason, then=body.then, metadata=body.metadata)
         case "respond":
-            return Respond(content=body.content)
+            return Respond(content=body.content, metadata=body.metadata)
         case "skip":
             return Skip()
         case unknown:
             assert_never(unknown)
+
+
+def _answer_to_all(body: inputs.BatchBody) -> Answer:
+    if body.answer == "approve":
+        return Approve(metadata=body.metadata)
+    return Reject(reason=body.reason, then=body.then, metadata=body.metadata)
 
 
 async def _edit_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -> Approve:
@@ -172,7 +187,7 @@ async def _edit_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -> 
         )
     # As it was given, and not as this tool here has read it: a process without the agent's code takes the same body
     # under the same key, and must come to the same answer. The worker reads it once more.
-    return Approve(args=object_of(parse(text)))
+    return Approve(args=object_of(parse(text)), metadata=body.metadata)
 
 
 async def _check_edit(visit: Visit, pending_id: str, digest: str, text: str) -> service.EditCheck:
@@ -224,7 +239,7 @@ async def _result(visit: Visit, pending_id: str, problem: Problem | None) -> sch
         said = visit.told(problem)
         return schemas.BatchResult(id=pending_id, problem=schemas.ProblemOf.model_validate(said))
     shown = await service.show(visit.store, visit.identity, pending_id)
-    return schemas.BatchResult(id=pending_id, decision=decision_view(visit.store, shown))
+    return schemas.BatchResult(id=pending_id, decision=decision_view(visit, shown))
 
 
 _REFUSALS: Final = (

@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.decisions import CHANNEL
-from phronomy.inbox.api.requests import BASE, answer, maybe, person_of, tag_of, tagged
+from phronomy.inbox.api.requests import BASE, answer, maybe, person_of, tag_of, tagged, unread
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, scoped
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import check_grant
 
 if TYPE_CHECKING:
+    from phronomy.inbox.auth.identity import Identity
     from phronomy.inbox.visit import Visit
     from phronomy.records.grants import Grant
 
@@ -27,12 +28,16 @@ async def list_grants(visit: Visit) -> Response:
     """The standing grants."""
     query = visit.query(inputs.GrantsQuery)
     found = await visit.store.agrants(agent=query.agent, tool=query.tool, all=query.all)
-    return answer(schemas.GrantsView(items=tuple(view_of(each) for each in found)))
+    return answer(
+        schemas.GrantsView(
+            items=tuple(view_of(each, visit.identity) for each in found), unreadable=unread(found.unreadable)
+        )
+    )
 
 
 async def show_grant(visit: Visit) -> Response:
     """One grant."""
-    view = view_of(await _grant(visit, visit.params["id"]))
+    view = view_of(await _grant(visit, visit.params["id"]), visit.identity)
     return tagged(visit, view, view.etag)
 
 
@@ -61,7 +66,7 @@ async def give_grant(visit: Visit) -> Response:
             )
             once.made = given.id
         made = once.made
-    view = view_of(await _grant(visit, made))
+    view = view_of(await _grant(visit, made), visit.identity)
     response = answer(view, 201)
     response.headers["Location"] = visit.url(f"{BASE}/grants/{made}")
     response.headers["ETag"] = view.etag
@@ -98,14 +103,14 @@ async def _as_seen(visit: Visit) -> Grant:
     visit.inbox.limits.grant(visit.identity)
     grant = await _grant(visit, visit.params["id"])
     # Weak tags are compared here on purpose: they cover all that is shown, and nothing but our own answers makes them.
-    if view_of(grant).etag not in {each.strip() for each in given.split(",")}:
+    if view_of(grant, visit.identity).etag not in {each.strip() for each in given.split(",")}:
         raise Problem("stale")
     return grant
 
 
 async def _changed(visit: Visit, id: str) -> Response:
     """The grant as it is now, with its new tag."""
-    view = view_of(await _grant(visit, id))
+    view = view_of(await _grant(visit, id), visit.identity)
     response = answer(view)
     response.headers["ETag"] = view.etag
     return response
@@ -119,16 +124,17 @@ async def _grant(visit: Visit, id: str) -> Grant:
     raise Problem("not-found")
 
 
-def view_of(grant: Grant) -> schemas.GrantView:
-    """A grant, as the API shows it."""
+def view_of(grant: Grant, identity: Identity) -> schemas.GrantView:
+    """A grant, as the API shows it: its arguments and its reasons, and a tag made of them, to those alone who may read."""
     end = grant.revoked
+    reads = "read" in identity.scopes
     view = schemas.GrantView(
         id=grant.id,
         agent=grant.agent,
         tool=grant.tool,
         source=grant.source,
         endpoint=grant.endpoint,
-        args=grant.__dict__["args"],
+        args=grant.__dict__["args"] if reads else None,
         condition=grant.condition,
         scope=grant.scope,
         run_id=grant.run_id,
@@ -143,10 +149,10 @@ def view_of(grant: Grant) -> schemas.GrantView:
         ),
         giver_count=len(grant.givers),
         at=grant.at,
-        reason=grant.reason,
+        reason=grant.reason if reads else None,
         revoked_by=maybe(end.principal) if end is not None else None,
         revoked_at=end.at if end is not None else None,
-        revoked_reason=end.reason if end is not None else None,
+        revoked_reason=end.reason if end is not None and reads else None,
     )
     return view.model_copy(update={"etag": tag_of(view)})
 

@@ -361,7 +361,11 @@ export interface paths {
          */
         get: operations["show_messages"];
         put?: never;
-        post?: never;
+        /**
+         * Send a message to a run that waits or works
+         * @description Needs the scope `start`.
+         */
+        post: operations["send_message"];
         delete?: never;
         options?: never;
         head?: never;
@@ -624,7 +628,7 @@ export interface components {
         };
         /**
          * AuditRow
-         * @description A record of the audit trail. It has no arguments and no results.
+         * @description A record of the audit trail. It has no arguments and no results. `metadata` are the data that were given with a decision.
          */
         AuditRow: {
             /**
@@ -633,7 +637,7 @@ export interface components {
              */
             at: string;
             /** Kind */
-            kind: ("approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit") | ("fork" | "restore");
+            kind: ("approve" | "reject" | "respond" | "skip" | "cancel" | "expire" | "supersede" | "edit") | ("fork" | "message" | "restore" | "unreadable");
             /** @default null */
             by: components["schemas"]["Person"] | null;
             /** @default null */
@@ -726,10 +730,14 @@ export interface components {
              * @default null
              */
             policy: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * BatchBody
-         * @description One answer to several requests. With `atomic`, all are decided or none.
+         * @description An answer to several requests. With `atomic`, all are decided or none. `metadata` is kept with each decision.
          */
         BatchBody: {
             /**
@@ -749,7 +757,11 @@ export interface components {
              * @default continue
              * @enum {string}
              */
-            then: "continue" | "block" | "end";
+            then: "continue" | "block" | "block_tool" | "end";
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
             /**
              * Atomic
              * @default false
@@ -972,7 +984,8 @@ export interface components {
          * @description A decision about a request. `digest` is that of the request as it was shown.
          *
          *     `edit` needs `args`, the whole of the new arguments as JSON text. `reject` may have a `reason` and `then`. `respond` needs
-         *     `content`, any JSON value: the result in place of the call's.
+         *     `content`, any JSON value: the result in place of the call's. `metadata`, an object of at most 16 KB, is kept with the decision,
+         *     and changes nothing; only `skip` has none.
          */
         DecisionBody: {
             /**
@@ -997,16 +1010,22 @@ export interface components {
              * @default continue
              * @enum {string}
              */
-            then: "continue" | "block" | "end";
+            then: "continue" | "block" | "block_tool" | "end";
             /**
              * Content
              * @default null
              */
             content: unknown;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * DecisionOf
          * @description A decision that was made. `args` are the edited arguments as canonical JSON text, if they were edited.
+         *
+         *     `metadata` are the data that were given with it. Both are left out for somebody without the scope `read`.
          */
         DecisionOf: {
             /**
@@ -1037,7 +1056,7 @@ export interface components {
              * Then
              * @enum {string}
              */
-            then: "continue" | "block" | "end";
+            then: "continue" | "block" | "block_tool" | "end";
             /** Edited */
             edited: boolean;
             /**
@@ -1050,6 +1069,10 @@ export interface components {
              * @default null
              */
             grant: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * DecisionTold
@@ -1089,7 +1112,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "expired" | "decided" | "running" | "settled" | "asked_again";
+            status: "pending" | "expired" | "decided" | "set_aside" | "running" | "settled" | "asked_again";
             /** @default null */
             decision: components["schemas"]["DecisionOf"] | null;
             /**
@@ -1109,6 +1132,11 @@ export interface components {
              * @default null
              */
             asked_again: string | null;
+            /**
+             * Set Aside
+             * @default null
+             */
+            set_aside: string | null;
             /**
              * Run Status
              * @enum {string}
@@ -1333,7 +1361,7 @@ export interface components {
         };
         /**
          * GrantView
-         * @description A standing grant. `args` is canonical JSON text; None: any arguments. `etag` is what If-Match takes.
+         * @description A standing grant. `args` is canonical JSON text; None: any arguments, or you may not read. `etag` is what If-Match takes.
          */
         GrantView: {
             /** Id */
@@ -1433,11 +1461,16 @@ export interface components {
         };
         /**
          * GrantsView
-         * @description Standing grants, oldest first.
+         * @description Standing grants, oldest first. `unreadable` are grants that cannot be read: they permit nothing.
          */
         GrantsView: {
             /** Items */
             items: components["schemas"]["GrantView"][];
+            /**
+             * Unreadable
+             * @default []
+             */
+            unreadable: components["schemas"]["Unreadable"][];
         };
         /**
          * KeyView
@@ -1543,6 +1576,14 @@ export interface components {
             csrf: string | null;
         };
         /**
+         * MessageBody
+         * @description A message to a run that waits or works.
+         */
+        MessageBody: {
+            /** Text */
+            text: string;
+        };
+        /**
          * MessageOf
          * @description A message of a conversation, by its number.
          */
@@ -1643,7 +1684,7 @@ export interface components {
         };
         /**
          * Outcome
-         * @description What became of a call: how it ended, and the text that the model reads.
+         * @description The end of a call: its kind, and the text that the model reads; the text is null for somebody without the scope `read`.
          */
         Outcome: {
             /**
@@ -1652,7 +1693,7 @@ export interface components {
              */
             kind: "completed" | "responded" | "failed" | "invalid" | "rejected" | "skipped" | "expired" | "cancelled" | "superseded";
             /** Text */
-            text: string;
+            text: string | null;
         };
         /**
          * PauseBody
@@ -1717,7 +1758,8 @@ export interface components {
          * @description A request with everything that a person needs to decide it, and where it stands.
          *
          *     `status` says whether it waits, and how far what was decided is. `args` is canonical JSON text, and `arguments` a parsed copy
-         *     of it. `schema` is the JSON Schema of the arguments, where the store has it.
+         *     of it. `schema` is the JSON Schema of the arguments, where the store has it, and `result_schema` that of the result of an
+         *     external tool.
          */
         RequestFull: {
             /** Id */
@@ -1728,7 +1770,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "pending" | "expired" | "decided" | "running" | "settled" | "asked_again";
+            status: "pending" | "expired" | "decided" | "set_aside" | "running" | "settled" | "asked_again";
             /**
              * Title
              * @default null
@@ -1756,6 +1798,13 @@ export interface components {
              * @default null
              */
             schema: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Result Schema
+             * @default null
+             */
+            result_schema: {
                 [key: string]: unknown;
             } | null;
             /** Agent */
@@ -1847,6 +1896,12 @@ export interface components {
              */
             asked_again: string | null;
             /**
+             * Set Aside
+             * @description Why a worker could not carry the decision out: an operator is needed.
+             * @default null
+             */
+            set_aside: string | null;
+            /**
              * Run Status
              * @enum {string}
              */
@@ -1917,6 +1972,8 @@ export interface components {
         /**
          * RequestsPage
          * @description A page of requests. `next` is the cursor of the page after it; None at the end.
+         *
+         *     `unreadable` are requests that cannot be read, so that nobody can decide them. They count for the limit of the page.
          */
         RequestsPage: {
             /** Items */
@@ -1926,6 +1983,11 @@ export interface components {
              * @default null
              */
             next: string | null;
+            /**
+             * Unreadable
+             * @default []
+             */
+            unreadable: components["schemas"]["Unreadable"][];
         };
         /**
          * RestoreBody
@@ -1991,6 +2053,12 @@ export interface components {
              * @default []
              */
             waits_for: string[];
+            /**
+             * Unreadable
+             * @description What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.
+             * @default null
+             */
+            unreadable: string | null;
             /** Checkpoint Id */
             checkpoint_id: string;
             /** Step */
@@ -2059,6 +2127,12 @@ export interface components {
              * @default []
              */
             waits_for: string[];
+            /**
+             * Unreadable
+             * @description What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.
+             * @default null
+             */
+            unreadable: string | null;
         };
         /**
          * RunsPage
@@ -2072,6 +2146,23 @@ export interface components {
              * @default null
              */
             next: string | null;
+        };
+        /**
+         * SentMessage
+         * @description A message that is stored for a run. `id` is that of the event `message_added`; `status` is how the run stands.
+         */
+        SentMessage: {
+            /** Id */
+            id: string;
+            /** Run Id */
+            run_id: string;
+            /** Branch Id */
+            branch_id: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "running" | "suspended" | "failed" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped";
         };
         /**
          * Shown
@@ -2206,6 +2297,28 @@ export interface components {
             external: boolean;
         };
         /**
+         * Unreadable
+         * @description A stored row that cannot be read, so that it is not in its list: it is damaged, or was written by a later release.
+         */
+        Unreadable: {
+            /** Kind */
+            kind: string;
+            /** Id */
+            id: string;
+            /**
+             * Run Id
+             * @default null
+             */
+            run_id: string | null;
+            /**
+             * Branch Id
+             * @default null
+             */
+            branch_id: string | null;
+            /** Detail */
+            detail: string;
+        };
+        /**
          * VersionOf
          * @description A checkpoint of a run in its version tree. `lines` say in words what happened there, and nothing that was said.
          */
@@ -2286,7 +2399,7 @@ export interface components {
         };
         /**
          * VoteOf
-         * @description A vote that was cast.
+         * @description A vote that was cast. `metadata` are the data that were given with it; empty for somebody without the scope `read`.
          */
         VoteOf: {
             /**
@@ -2312,6 +2425,10 @@ export interface components {
              * @default null
              */
             reason: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: unknown;
+            };
         };
     };
     responses: never;
@@ -2421,7 +2538,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2540,7 +2657,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2668,7 +2785,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2825,7 +2942,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -2977,7 +3094,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3128,7 +3245,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3279,7 +3396,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3434,7 +3551,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3586,7 +3703,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3739,7 +3856,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -3879,7 +3996,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4029,7 +4146,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4170,7 +4287,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4323,7 +4440,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4465,7 +4582,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4616,7 +4733,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4787,7 +4904,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -4932,7 +5049,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5085,7 +5202,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5215,7 +5332,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5356,7 +5473,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5498,7 +5615,162 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `unavailable`: the store cannot be reached */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+        };
+    };
+    send_message: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description A text of your own: the same when you send it again. */
+                "Idempotency-Key": string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MessageBody"];
+            };
+        };
+        responses: {
+            /** @description Done */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SentMessage"];
+                };
+            };
+            /** @description `bad-request`: the request cannot be understood; `key-missing`: there is no idempotency-key */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-signed-in`: nobody is signed in */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `cross-site`: the request came from another site; `forbidden`: you may not do this */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `not-found`: there is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-method`: this address does not take this method */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `timed-out`: the request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `refused`: this cannot be done as things are */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `too-large`: the body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-type`: the body is of the wrong type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `wrong-host`: this server does not answer under this name */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `key-reused`: this idempotency-key was used for something else; `invalid`: a value is not valid */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `slow-down`: too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ProblemOf"];
+                };
+            };
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5653,7 +5925,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5808,7 +6080,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -5949,7 +6221,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6092,7 +6364,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6236,7 +6508,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6366,7 +6638,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6530,7 +6802,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6695,7 +6967,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -6860,7 +7132,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7024,7 +7296,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7166,7 +7438,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;
@@ -7285,7 +7557,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ProblemOf"];
                 };
             };
-            /** @description `failed`: the server has failed */
+            /** @description `failed`: the server has failed; `unreadable`: a stored row cannot be read */
             500: {
                 headers: {
                     [name: string]: unknown;

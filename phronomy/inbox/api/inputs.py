@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from phronomy.records.decisions import Then
 from phronomy.records.grants import MOST_USES, GrantScope
+from phronomy.records.record import OpenMetadata, is_empty, no_metadata
 from phronomy.stores.derived.standing import Way
 from phronomy.stores.derived.triggering import Early
 from phronomy.stores.rows import BranchStatus
@@ -141,7 +142,8 @@ class DecisionBody(Taken):
     """A decision about a request. `digest` is that of the request as it was shown.
 
     `edit` needs `args`, the whole of the new arguments as JSON text. `reject` may have a `reason` and `then`. `respond` needs
-    `content`, any JSON value: the result in place of the call's.
+    `content`, any JSON value: the result in place of the call's. `metadata`, an object of at most 16 KB, is kept with the decision,
+    and changes nothing; only `skip` has none.
     """
 
     answer: Way
@@ -150,6 +152,7 @@ class DecisionBody(Taken):
     reason: _Text | None = None
     then: Then = "continue"
     content: Any = Field(default=None, repr=False)
+    metadata: OpenMetadata = Field(default_factory=no_metadata, repr=False, exclude_if=is_empty)
 
 
 class CheckBody(Taken):
@@ -167,12 +170,13 @@ class BatchItem(Taken):
 
 
 class BatchBody(Taken):
-    """One answer to several requests. With `atomic`, all are decided or none."""
+    """An answer to several requests. With `atomic`, all are decided or none. `metadata` is kept with each decision."""
 
     answer: Literal["approve", "reject"]
     requests: Annotated[tuple[BatchItem, ...], Field(min_length=1, max_length=MOST_TOGETHER)]
     reason: _Text | None = None
     then: Then = "continue"
+    metadata: OpenMetadata = Field(default_factory=no_metadata, repr=False, exclude_if=is_empty)
     atomic: bool = False
 
 
@@ -200,6 +204,12 @@ class StartBody(Taken):
     input: Annotated[str, StringConstraints(min_length=1, max_length=1_000_000)] = Field(repr=False)
     thread: Annotated[str, StringConstraints(min_length=1, max_length=1_500)] | None = None
     label: Annotated[str, StringConstraints(min_length=1, max_length=1_500)] | None = None
+
+
+class MessageBody(Taken):
+    """A message to a run that waits or works."""
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=1_000_000)] = Field(repr=False)
 
 
 class CancelBody(Taken):

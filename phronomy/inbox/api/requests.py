@@ -20,8 +20,9 @@ from phronomy.inbox.visit import pairs_of
 from phronomy.rules.votes import governed, in_force
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from phronomy.errors import UnreadableRow
     from phronomy.inbox.visit import Visit
     from phronomy.records.approvers import Vote
     from phronomy.records.decisions import Decision, PendingApproval
@@ -41,7 +42,8 @@ async def list_requests(visit: Visit) -> Response:
         visit.store, visit.identity, wanted, limit=query.limit, after=cursors.read(query.cursor)
     )
     items = tuple(row_of(each) for each in page.rows)
-    return paged(visit, schemas.RequestsPage(items=items, next=cursors.made(page.next)))
+    made = schemas.RequestsPage(items=items, next=cursors.made(page.next), unreadable=unread(page.unreadable))
+    return paged(visit, made)
 
 
 async def count_requests(visit: Visit) -> Response:
@@ -60,7 +62,7 @@ async def show_request(visit: Visit) -> Response:
 async def show_decision(visit: Visit) -> Response:
     """How a request stands, without what was asked: for whoever waits for a decision to be carried out."""
     shown = await service.show(visit.store, visit.identity, visit.params["id"])
-    return tagged(visit, decision_view(visit.store, shown))
+    return tagged(visit, decision_view(visit, shown))
 
 
 def _filter(query: inputs.WaitingQuery, *, newest: bool = False) -> WaitingFilter:
@@ -126,6 +128,14 @@ def _opaque(tag: str) -> str:
 # The models
 
 
+def unread(rows: Iterable[UnreadableRow]) -> tuple[schemas.Unreadable, ...]:
+    """The rows that a list cannot show."""
+    return tuple(
+        schemas.Unreadable(kind=each.kind, id=each.id, run_id=each.run_id, branch_id=each.branch_id, detail=str(each))
+        for each in rows
+    )
+
+
 def person_of(who: Principal) -> schemas.Person:
     """A person, as they were recorded."""
     return schemas.Person(id=who.id, name=who.name, kind=who.kind, roles=who.roles)
@@ -182,7 +192,10 @@ def full_of(store: Store, shown: service.Shown) -> schemas.RequestFull:
     """A request with everything."""
     found = shown.request
     item, text = found.approval, found.approval.json_text("args")
-    fields: Mapping[str, Any] = {"schema": cast("dict[str, Any] | None", found.schema)}
+    fields: Mapping[str, Any] = {
+        "schema": cast("dict[str, Any] | None", found.schema),
+        "result_schema": found.result_schema,
+    }
     return schemas.RequestFull(
         id=item.id,
         digest=item.digest,
@@ -216,23 +229,25 @@ def full_of(store: Store, shown: service.Shown) -> schemas.RequestFull:
         decision=decision_of(found.decision),
         outcome=outcome_of(shown),
         asked_again=found.asked_again,
+        set_aside=found.set_aside,
         run_status=found.run_status,
         **fields,
     )
 
 
-def decision_view(store: Store, shown: service.Shown) -> schemas.DecisionView:
-    """How a request stands after a decision or a vote."""
-    found = shown.request
+def decision_view(visit: Visit, shown: service.Shown) -> schemas.DecisionView:
+    """The state of a request after a decision or a vote. Without the scope `read`, it has no reason, edit or result."""
+    found, store, reads = shown.request, visit.store, visit.may("read")
     return schemas.DecisionView(
         id=found.approval.id,
         digest=found.approval.digest,
         status=found.status,
-        decision=decision_of(found.decision),
-        votes=tuple(vote_of(each) for each in shown.votes),
+        decision=decision_of(found.decision, reads=reads),
+        votes=tuple(vote_of(each, reads=reads) for each in shown.votes),
         levels=levels_of(store, shown),
-        outcome=outcome_of(shown),
+        outcome=outcome_of(shown, reads=reads),
         asked_again=found.asked_again,
+        set_aside=found.set_aside,
         run_status=found.run_status,
     )
 
@@ -261,20 +276,21 @@ def levels_of(store: Store, shown: service.Shown) -> tuple[schemas.Level, ...]:
     return tuple(found)
 
 
-def vote_of(vote: Vote) -> schemas.VoteOf:
-    """A vote."""
+def vote_of(vote: Vote, *, reads: bool = True) -> schemas.VoteOf:
+    """A vote. Without `reads`, without its reason and its metadata."""
     return schemas.VoteOf(
         kind=vote.kind,
         by=person_of(vote.by),
         behalf_of=maybe(vote.behalf_of),
         at=vote.at,
         channel=vote.channel,
-        reason=vote.reason,
+        reason=vote.reason if reads else None,
+        metadata=vote.metadata if reads else {},
     )
 
 
-def decision_of(decision: Decision | None) -> schemas.DecisionOf | None:
-    """A decision; None for none."""
+def decision_of(decision: Decision | None, *, reads: bool = True) -> schemas.DecisionOf | None:
+    """A decision; None for none. Without `reads`, without its reason, its metadata and what was edited."""
     if decision is None:
         return None
     edited = decision.__dict__["args"]
@@ -284,18 +300,19 @@ def decision_of(decision: Decision | None) -> schemas.DecisionOf | None:
         behalf_of=maybe(decision.behalf_of),
         at=decision.at,
         channel=decision.channel,
-        reason=decision.reason,
+        reason=decision.reason if reads else None,
         then=decision.then,
         edited=edited is not None,
-        args=edited,
+        args=edited if reads else None,
         grant=decision.grant,
+        metadata=decision.metadata if reads else {},
     )
 
 
-def outcome_of(shown: service.Shown) -> schemas.Outcome | None:
-    """What became of the call of a request; None as long as that is not known."""
+def outcome_of(shown: service.Shown, *, reads: bool = True) -> schemas.Outcome | None:
+    """The end of the call of a request; None as long as it is not known. Without `reads`, only its kind."""
     result = shown.request.result
-    return None if result is None else schemas.Outcome(kind=result.kind, text=result.content)
+    return None if result is None else schemas.Outcome(kind=result.kind, text=result.content if reads else None)
 
 
 def as_json(model: BaseModel) -> JsonDict:

@@ -84,6 +84,15 @@ class EventView(Given):
     pending_id: str | None = None
 
 
+class SentMessage(Given):
+    """A message that is stored for a run. `id` is that of the event `message_added`; `status` is how the run stands."""
+
+    id: str
+    run_id: str
+    branch_id: str
+    status: BranchStatus
+
+
 class CallState(Given):
     """A call of the open turn, and how it stands. `tool` is None if the model named a tool that there is none of."""
 

@@ -15,15 +15,18 @@ from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, Config
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.decisions import CHANNEL
 from phronomy.inbox.api.requests import BASE, answer, maybe, paged
-from phronomy.inbox.api.run_schemas import EventView
+from phronomy.inbox.api.run_schemas import EventView, SentMessage
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, remembered, scoped
 from phronomy.inbox.operating import Started
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
+from phronomy.inbox.service import list_branches
 from phronomy.observability.masking import Masking
 from phronomy.observability.timeline import timeline
 from phronomy.records.messages import told_text
+from phronomy.stores.derived.listing import damage_of
+from phronomy.stores.derived.people import writers_of
 from phronomy.stores.native import apart
 from phronomy.stores.rows import ENDED
 
@@ -43,35 +46,18 @@ async def list_runs(visit: Visit) -> Response:
     """A page of runs, newest first."""
     query = visit.query(inputs.RunsQuery)
     cursors = Cursors(visit, "runs", query.model_dump(mode="json", exclude={"limit", "cursor"}))
-    place = cursors.read(query.cursor)
-    # All branches are read for each page: no store lists them newest first. A branch is a small row, without its conversation.
-    found = await visit.store.abranches(thread_id=query.thread)
-    wanted = sorted(
-        (
-            each
-            for each in found
-            if query.agent in (None, each.agent)
-            and (not query.status or each.status in query.status)
-            and (place is None or _place(each) < _read_place(place))
-        ),
-        key=_place,
-        reverse=True,
+    kept, following = await list_branches(
+        visit.store,
+        lambda each: query.agent in (None, each.agent) and (not query.status or each.status in query.status),
+        limit=query.limit,
+        after=cursors.read(query.cursor),
+        thread_id=query.thread,
     )
-    kept = wanted[: query.limit]
     waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
     now = visit.store.clock()
-    items = tuple(schemas.RunRow(**row_of(each, waits, now)) for each in kept)
-    following = f"{kept[-1].created_at!r} {kept[-1].id}" if len(wanted) > len(kept) else None
+    damaged = await apart(visit.store, damage_of, visit.store, kept)
+    items = tuple(schemas.RunRow(**row_of(each, waits, now), unreadable=damaged.get(each.id)) for each in kept)
     return paged(visit, schemas.RunsPage(items=items, next=cursors.made(following)))
-
-
-def _place(branch: Branch) -> tuple[float, str]:
-    return branch.created_at, branch.id
-
-
-def _read_place(text: str) -> tuple[float, str]:
-    at, _, id = text.partition(" ")
-    return float(at), id
 
 
 async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[str]]:
@@ -166,6 +152,8 @@ async def start_run(visit: Visit) -> Response:
     agent = agent_of(visit, body.agent)
     if agent is None:
         raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
+    if body.thread is not None and visit.inbox.threads == "own":
+        await _check_thread(visit, body.thread)
     key = scoped(visit.identity, "runs", key_of(visit))
     async with begun_once(visit.store, key, body=body_digest(body.model_dump(mode="json"))) as once:
         if once.made is None:
@@ -179,6 +167,24 @@ async def start_run(visit: Visit) -> Response:
     response = answer(await full(visit, made), 202)
     response.headers["Location"] = visit.url(f"{BASE}/runs/{made}")
     return response
+
+
+async def _check_thread(visit: Visit, thread_id: str) -> None:
+    """Refuse a conversation in which somebody else has asked for a run: what was said there goes to the model. Raises `Problem`."""
+    try:
+        last = await apart(visit.store, visit.store.current, thread_id)
+    except CheckpointNotFound:
+        return  # nobody has begun it
+    await _check_writers(visit, last)
+
+
+async def _check_writers(visit: Visit, last: Checkpoint) -> None:
+    """As `_check_thread`, of the conversation up to this checkpoint."""
+    if await apart(visit.store, writers_of, visit.store, last) != {visit.identity.principal.id}:
+        raise Problem(
+            "refused",
+            "Somebody else has asked for runs in this thread, or nobody knows who has: take a thread of your own.",
+        )
 
 
 async def cancel_run(visit: Visit) -> Response:
@@ -200,6 +206,26 @@ async def cancel_run(visit: Visit) -> Response:
             once.made = branch.id
     visit.about.append(branch.id)
     return answer(await full(visit, run_id))
+
+
+async def send_message(visit: Visit) -> Response:
+    """Send a message to a run that waits or works. Nothing is run: whoever drives the run takes it up."""
+    visit.inbox.limits.decision(visit.identity)
+    body, run_id = visit.json(inputs.MessageBody), visit.params["id"]
+    # The store keeps the key with the message, in one write, and so stores it once however often it is sent.
+    key = scoped(visit.identity, "runs/messages", key_of(visit), run_id)
+    async with remembered(visit.store, key, body=body_digest(run_id, body.model_dump(mode="json"))):
+        branch, checkpoint = await _head(visit, run_id)
+        if visit.inbox.threads == "own":
+            await _check_writers(visit, checkpoint)
+        try:
+            await visit.store.asend(branch.id, body.text, by=visit.identity.principal, channel=CHANNEL, id=key)
+        except CheckpointAlreadyResumed:
+            raise Problem(
+                "refused", "The run has ended, or is ending: start a run with the message in the same thread."
+            ) from None
+    visit.about.append(branch.id)
+    return answer(SentMessage(id=key, run_id=branch.run_id, branch_id=branch.id, status=branch.status))
 
 
 async def send_event(visit: Visit) -> Response:
@@ -231,21 +257,27 @@ def agent_of(visit: Visit, name: str) -> Runs[Any, Any] | None:
 
 async def full(visit: Visit, id: str) -> schemas.RunFull:
     """A run, or a fork of one, and its last checkpoint. Raises `CheckpointNotFound`."""
-    try:
-        branch, checkpoint = await visit.store.ahead(id)
-    except ConfigurationError:  # text that no id can be
-        raise CheckpointNotFound("there is no such run", id=id) from None
+    branch, checkpoint = await _head(visit, id)
     waits = await waiting_in(visit, {branch.run_id})
     can_cancel = visit.may("cancel") and branch.status not in ENDED and agent_of(visit, branch.agent) is not None
+    reads = visit.may("read")
     return schemas.RunFull(
         **row_of(branch, waits, visit.store.clock()),
         checkpoint_id=checkpoint.id,
         step=checkpoint.step,
-        requester=maybe(checkpoint.requester),
+        requester=maybe(checkpoint.requester) if reads else None,
         messages=len(checkpoint.messages),
-        output=_output(branch, checkpoint),
+        output=_output(branch, checkpoint) if reads else None,
         can_cancel=can_cancel,
     )
+
+
+async def _head(visit: Visit, id: str) -> tuple[Branch, Checkpoint]:
+    """A run, or a fork of one, and its last checkpoint, as the store has them. Raises `CheckpointNotFound`."""
+    try:
+        return await visit.store.ahead(id)
+    except ConfigurationError:  # text that no id can be
+        raise CheckpointNotFound("there is no such run", id=id) from None
 
 
 def _output(branch: Branch, checkpoint: Checkpoint) -> Any:
@@ -325,6 +357,17 @@ RUNS: Final = (
         query=inputs.MessagesQuery,
         answer=schemas.MessagesView,
         problems=("invalid",),
+    ),
+    Route(
+        method="POST",
+        path=f"{BASE}/runs/{{id}}/messages",
+        handler=send_message,
+        scope="start",
+        acts=True,
+        summary="Send a message to a run that waits or works",
+        body=inputs.MessageBody,
+        answer=SentMessage,
+        problems=("key-missing", "key-reused", "refused", "invalid"),
     ),
     Route(
         method="POST",

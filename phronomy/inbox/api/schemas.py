@@ -76,7 +76,7 @@ class ToolOf(Given):
 
 
 class VoteOf(Given):
-    """A vote that was cast."""
+    """A vote that was cast. `metadata` are the data that were given with it; empty for somebody without the scope `read`."""
 
     kind: Literal["approve", "reject", "respond"]
     by: Person
@@ -84,6 +84,7 @@ class VoteOf(Given):
     at: datetime
     channel: str | None = None
     reason: str | None = None
+    metadata: dict[str, JsonAny] = Field(default_factory=dict, repr=False)
 
 
 class Level(Given):
@@ -125,11 +126,25 @@ class RequestRow(Given):
     may: May
 
 
+class Unreadable(Given):
+    """A stored row that cannot be read, so that it is not in its list: it is damaged, or was written by a later release."""
+
+    kind: str
+    id: str
+    run_id: str | None = None
+    branch_id: str | None = None
+    detail: str
+
+
 class RequestsPage(Given):
-    """A page of requests. `next` is the cursor of the page after it; None at the end."""
+    """A page of requests. `next` is the cursor of the page after it; None at the end.
+
+    `unreadable` are requests that cannot be read, so that nobody can decide them. They count for the limit of the page.
+    """
 
     items: tuple[RequestRow, ...]
     next: str | None = None
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class Counted(Given):
@@ -141,7 +156,10 @@ class Counted(Given):
 
 
 class DecisionOf(Given):
-    """A decision that was made. `args` are the edited arguments as canonical JSON text, if they were edited."""
+    """A decision that was made. `args` are the edited arguments as canonical JSON text, if they were edited.
+
+    `metadata` are the data that were given with it. Both are left out for somebody without the scope `read`.
+    """
 
     decision: DecisionKind
     by: Person | None = None
@@ -153,13 +171,14 @@ class DecisionOf(Given):
     edited: bool
     args: str | None = Field(default=None, repr=False)
     grant: str | None = None
+    metadata: dict[str, JsonAny] = Field(default_factory=dict, repr=False)
 
 
 class Outcome(Given):
-    """What became of a call: how it ended, and the text that the model reads."""
+    """The end of a call: its kind, and the text that the model reads; the text is null for somebody without the scope `read`."""
 
     kind: Settlement
-    text: str
+    text: str | None
 
 
 class Shown(Given):
@@ -174,7 +193,8 @@ class RequestFull(Given):
     """A request with everything that a person needs to decide it, and where it stands.
 
     `status` says whether it waits, and how far what was decided is. `args` is canonical JSON text, and `arguments` a parsed copy
-    of it. `schema` is the JSON Schema of the arguments, where the store has it.
+    of it. `schema` is the JSON Schema of the arguments, where the store has it, and `result_schema` that of the result of an
+    external tool.
     """
 
     id: str
@@ -187,6 +207,7 @@ class RequestFull(Given):
     args: str = Field(repr=False)
     arguments: dict[str, JsonAny] = Field(repr=False)
     schema_: dict[str, JsonAny] | None = Field(default=None, alias="schema")
+    result_schema: dict[str, JsonAny] | None = None
     agent: str
     path: str
     run_id: str
@@ -210,6 +231,9 @@ class RequestFull(Given):
     decision: DecisionOf | None = None
     outcome: Outcome | None = None
     asked_again: str | None = Field(default=None, description="The id of the request that stands in its place.")
+    set_aside: str | None = Field(
+        default=None, description="Why a worker could not carry the decision out: an operator is needed."
+    )
     run_status: BranchStatus
 
 
@@ -224,6 +248,7 @@ class DecisionView(Given):
     levels: tuple[Level, ...] = ()
     outcome: Outcome | None = None
     asked_again: str | None = None
+    set_aside: str | None = None
     run_status: BranchStatus
 
 
@@ -287,7 +312,7 @@ class BatchView(Given):
 
 
 class AuditRow(Given):
-    """A record of the audit trail. It has no arguments and no results."""
+    """A record of the audit trail. It has no arguments and no results. `metadata` are the data that were given with a decision."""
 
     at: datetime
     kind: AuditKind
@@ -313,6 +338,7 @@ class AuditRow(Given):
     refused: bool = False
     grant: str | None = None
     policy: str | None = None
+    metadata: dict[str, JsonAny] = Field(default_factory=dict, repr=False)
 
 
 class AuditPage(Given):
@@ -331,7 +357,7 @@ class Giver(Given):
 
 
 class GrantView(Given):
-    """A standing grant. `args` is canonical JSON text; None: any arguments. `etag` is what If-Match takes."""
+    """A standing grant. `args` is canonical JSON text; None: any arguments, or you may not read. `etag` is what If-Match takes."""
 
     id: str
     etag: str = ""
@@ -359,9 +385,10 @@ class GrantView(Given):
 
 
 class GrantsView(Given):
-    """Standing grants, oldest first."""
+    """Standing grants, oldest first. `unreadable` are grants that cannot be read: they permit nothing."""
 
     items: tuple[GrantView, ...]
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class RunRow(Given):
@@ -378,6 +405,10 @@ class RunRow(Given):
     created_at: datetime
     changed_at: datetime
     waits_for: tuple[str, ...] = Field(default=(), description="The ids of the requests that wait in it.")
+    unreadable: str | None = Field(
+        default=None,
+        description="What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.",
+    )
 
 
 class RunsPage(Given):

@@ -19,18 +19,20 @@ from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeGuard
 
-from phronomy.errors import ConfigurationError, StoreError
+from phronomy.errors import ConfigurationError, StoreError, UnreadableRow
 from phronomy.foundation.checks import is_number, texts_in
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import parse
 from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.foundation.unreadable import unreadable_row
 from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
 from phronomy.inbox.auth.limits import Failures, address_of
-from phronomy.inbox.auth.people import TRIES, look_up, store_of
+from phronomy.inbox.auth.people import TRIES, as_before, look_up, store_of, was_listed, with_person
 from phronomy.inbox.problems import Problem
 from phronomy.records.principals import Principal
 from phronomy.stores.base import Store, checked_tenant
-from phronomy.stores.derived.people import as_listed
+from phronomy.stores.derived.listing import Listing, read_each
+from phronomy.stores.derived.people import as_found
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Behind, Document
 
@@ -109,11 +111,11 @@ class ApiTokens:
     """The API tokens of an inbox. `failures` counts the wrong ones that are tried; None: nobody does."""
 
     def __init__(self, store: Store, failures: Failures | None = None) -> None:
-        self._store = store
-        self._failures = failures
+        self.store = store
+        self.failures = failures
 
     def __repr__(self) -> str:
-        return f"ApiTokens({self._store!r})"
+        return f"ApiTokens({self.store!r})"
 
     async def issue(
         self,
@@ -141,8 +143,8 @@ class ApiTokens:
             raise ConfigurationError(f"a token counts for a number of seconds above 0, or None, not {quoted(seconds)}")
         if tenant is not None:
             checked_tenant(tenant)
-        _, listed = await look_up(self._store, tenant, principal)
-        now = self._store.clock()
+        found = await look_up(self.store, tenant, principal.evolve(person=None))
+        now = self.store.clock()
         if seconds is not None and now + seconds > _LATEST:
             raise ConfigurationError("a token that counts so long is one that ends never: give None")
         while True:
@@ -151,32 +153,35 @@ class ApiTokens:
             row = _Row(
                 hash=_hash(secret),
                 name=name,
-                principal=principal.without_claims(),
+                principal=with_person(principal.without_claims(), found),
                 tenant=tenant,
                 scopes=frozenset(each for each in SCOPES if each in given),
                 created=now,
                 expires=None if seconds is None else now + seconds,
                 used=None,
-                listed=listed,
+                listed=was_listed(found),
             )
             try:
-                await self._store.aput_document(_document(id, row))
+                await self.store.aput_document(_document(id, row))
             except Behind:
                 continue  # there is one with this id
             return IssuedToken(secret=secret, token=_told(id, row))
 
-    async def list(self) -> tuple[ApiToken, ...]:
-        """The tokens that are not over, oldest first, of all tenants. Raises `StoreError`."""
-        rows = {each.key: _read(each) for each in await self._store.aselect_documents(KIND)}
-        now = self._store.clock()
-        found = [_told(id, row) for id, row in rows.items() if row is not None and not _is_over(row, now)]
-        return tuple(sorted(found, key=lambda each: (each.created_at, each.id)))
+    async def list(self) -> Listing[ApiToken]:
+        """The tokens that are not over, oldest first, of all tenants. Raises `StoreError`.
+
+        One whose row cannot be read lets nobody in; `unreadable` of the list names it.
+        """
+        rows, unreadable = read_each(await self.store.aselect_documents(KIND), lambda each: (each.key, _row_of(each)))
+        now = self.store.clock()
+        found = [_told(id, row) for id, row in rows if not _is_over(row, now)]
+        return Listing(sorted(found, key=lambda each: (each.created_at, each.id)), unreadable)
 
     async def revoke(self, id: str) -> bool:
         """Revoke a token at once, in all processes. Returns whether there was one. Raises `StoreError`."""
-        if not isinstance(id, str) or _ID.fullmatch(id) is None or await self._store.aget_document(KIND, id) is None:
+        if not isinstance(id, str) or _ID.fullmatch(id) is None or await self.store.aget_document(KIND, id) is None:
             return False
-        await self._store.adelete_document(KIND, id)
+        await self.store.adelete_document(KIND, id)
         return True
 
     async def identify(self, request: Request) -> Identity | None:
@@ -191,8 +196,8 @@ class ApiTokens:
         found = await self._found(given)
         if found is not None:
             return found
-        if self._failures is not None:
-            await self._failures.count("token", address_of(request))
+        if self.failures is not None:
+            await self.failures.count("token", address_of(request))
         raise refused()
 
     async def _found(self, text: str) -> Identity | None:
@@ -202,27 +207,31 @@ class ApiTokens:
         for _ in range(TRIES):
             try:
                 # In one step, since a hop into a thread costs as much as a read.
-                return await in_store(self._store, self._known, form[1], text)
+                return await in_store(self.store, self._known, form[1], text)
             except Behind:  # another request has noted something at this moment, or it was revoked: look anew
                 continue
         raise StoreError(f"API token {form[1]} was changed by others {TRIES} times in a row: try again")
 
     def _known(self, id: str, text: str) -> Identity | None:
         """Who has the token with this id and text. Raises `Behind` if it was changed while they were looked up."""
-        document = self._store.get_document(KIND, id)
+        document = self.store.get_document(KIND, id)
         row = _read(document) if document is not None else None
         if document is None or row is None or not hmac.compare_digest(row.hash, _hash(text)):
             return None
-        now = self._store.clock()
+        now = self.store.clock()
         if _is_over(row, now):
             return None
-        principal, listed = as_listed(store_of(self._store, row.tenant), row.principal)
-        if row.listed and not listed:  # removed from the directory
+        once = row.listed or row.principal.listed
+        found = as_found(store_of(self.store, row.tenant), row.principal.evolve(listed=once, person=None))
+        principal = as_before(row.principal, found)
+        if principal is None:  # removed from the directory, or not readable there; or another person has the alias
             return None
+        listed = principal.listed
         hour = now // _HOUR * _HOUR
         if listed != row.listed or row.used is None or row.used < hour:
-            noted = replace(row, used=max(hour, row.used or 0.0), listed=listed)
-            self._store.put_document(replace(_document(id, noted), version=document.version))
+            who = with_person(row.principal, principal)
+            noted = replace(row, principal=who, used=max(hour, row.used or 0.0), listed=listed)
+            self.store.put_document(replace(_document(id, noted), version=document.version))
         return Identity(principal=principal, tenant=row.tenant, scopes=row.scopes, via="token")
 
 
@@ -271,6 +280,15 @@ def _told(id: str, row: _Row) -> ApiToken:
 def _read(document: Document) -> _Row | None:
     """The token in a document; None for one that is damaged, or of a later release: it counts for nobody."""
     try:
+        return _row_of(document)
+    except UnreadableRow as error:
+        _log.warning("%s", error)
+        return None
+
+
+def _row_of(document: Document) -> _Row:
+    """The token in a document. Raises `UnreadableRow`."""
+    try:
         data = parse(document.text)
         if not isinstance(data, dict) or data.get("version") != _VERSION:
             raise ValueError("no token of this version")
@@ -293,12 +311,9 @@ def _read(document: Document) -> _Row | None:
             used=used,
             listed=listed,
         )
-    except (ValueError, LookupError, StoreError):
-        pass
-    _log.warning(
-        "API token %s cannot be read, and counts for nobody: it is damaged, or of a later release", document.key
-    )
-    return None
+    except (ValueError, LookupError, TypeError, StoreError):
+        failure = unreadable_row("token", document.key, called="API token", so=", and counts for nobody")
+    raise failure  # outside of the except block: the error above may quote what is in the row
 
 
 def _is_time(value: object) -> TypeGuard[float]:

@@ -157,9 +157,9 @@ class Limits:
     """The limits of an inbox. `failures` are those of logins, links and tokens, by address, in all processes together.
 
     By each process: `logins` starts of a login a minute and address; `decisions`, `checks` (looks at an answer before it counts),
-    `grants` (given or revoked) and `operations` on runs a minute and person; `streams` of events at the same time a person; `links`,
-    how often one link of a mail is opened or pressed a minute. The pages and the API count as one, and a batch counts each of its
-    requests. Raises `ConfigurationError`.
+    `grants` (given or revoked), `operations` on runs, and `reads`, all that somebody looks at, a minute and person; `streams` of events
+    at the same time a person; `links`, how often one link of a mail is opened or pressed a minute. The pages and the API count as one,
+    and a batch counts each of its requests. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -174,6 +174,7 @@ class Limits:
         streams: int = 5,
         links: int = 60,
         operations: int = 60,
+        reads: int = 1_200,
     ) -> None:
         self.failures: Failures = failures if failures is not None else Failures(store)
         self._logins = Rate(logins, 60.0)
@@ -184,6 +185,7 @@ class Limits:
         self._streams = AtOnce(streams)
         self._links = Rate(links, 60.0)
         self._operations = Rate(operations, 60.0)
+        self._reads = Rate(reads, 60.0)
 
     def login(self, request: Request) -> None:
         """Count the start of a login. Raises `Problem` (`slow-down`)."""
@@ -204,6 +206,10 @@ class Limits:
     def grant(self, identity: Identity) -> None:
         """Count a grant that is given or revoked. Raises `Problem` (`slow-down`)."""
         self._grants.take(person_key(identity, self._own))
+
+    def read(self, identity: Identity) -> None:
+        """Count a look at a page, or at something of the API. Raises `Problem` (`slow-down`)."""
+        self._reads.take(person_key(identity, self._own))
 
     def operation(self, identity: Identity) -> None:
         """Count an operation on a run. Raises `Problem` (`slow-down`)."""

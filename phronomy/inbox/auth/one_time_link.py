@@ -24,7 +24,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, parse
 from phronomy.foundation.quoting import quoted
 from phronomy.inbox.auth.identity import Identity
-from phronomy.inbox.auth.people import look_up
+from phronomy.inbox.auth.people import look_up, was_listed
 from phronomy.inbox.auth.returning import HOME
 from phronomy.records.principals import Principal
 from phronomy.stores.base import Store
@@ -96,8 +96,7 @@ class OneTimeLink:
     async def issue(self) -> str:
         """Make a link, and return its path under the inbox: `/start/SECRET`. Raises `StoreError`."""
         secret = secrets.token_urlsafe(32)
-        _, known = await look_up(self._store, self.tenant, self.principal)
-        self._listed = self._listed or known
+        self._listed = self._listed or was_listed(await look_up(self._store, self.tenant, self.principal))
         until = self._store.clock() + self._seconds
         row: JsonDict = {
             "version": _VERSION,
@@ -167,12 +166,9 @@ class OneTimeLink:
         if not is_number(until := row["until"]) or self._store.clock() >= until:
             return "expired", None, None
         listed = self._listed or row.get("listed", False) is not False
-        if listed and not (await look_up(self._store, self.tenant, self.principal))[1]:
-            return (
-                "wrong",
-                None,
-                None,
-            )  # removed from the directory: the roles of the command line do not bring them back
+        if listed and await look_up(self._store, self.tenant, self.principal.evolve(listed=True)) is None:
+            # Removed from the directory: the roles of the command line do not bring them back.
+            return "wrong", None, None
         return "fresh", document, row
 
     def _for(self) -> str:

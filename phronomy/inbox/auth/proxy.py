@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
@@ -30,6 +31,10 @@ UNIX: Final = "unix"
 _SECRET: Final = 32
 """The fewest bytes of the secret."""
 
+_PREFIX: Final = re.compile(r"[a-z][a-z0-9-]*:")
+_OTHERS: Final = frozenset({"discord:", "email:", "oidc:", "slack:", "teams:", "telegram:", "webhook:"})
+"""The prefixes of the other ways by which people are known."""
+
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _TOKEN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -45,7 +50,9 @@ class TrustedProxy:
     is what the proxy sends in `secret_header`, at least 32 characters; of two, the second counts as well, so that the secret can be
     changed. The proxy must remove these headers from what it gets from outside.
 
-    `user_header` has the id of the person; `name_header` the name for people; `roles_header` roles, separated by `separator`.
+    `user_header` has the name of the person at the proxy. Their id is this name behind `prefix`, so that no name that somebody chooses
+    there is the id or the alias of somebody else. With an empty prefix it is the name itself, and names with a colon, as aliases of
+    channels have, are refused. `name_header` has the name for people; `roles_header` roles, separated by `separator`.
     `tenant` is whose store they see, or `tenant_header` has it. Raises
     `ConfigurationError`, and `StoreError` for the name of a tenant that cannot be.
     """
@@ -62,6 +69,7 @@ class TrustedProxy:
         tenant: str | None = None,
         secret_header: str = "X-Proxy-Secret",  # noqa: S107  # a name, and no secret
         separator: str = ",",
+        prefix: str = "proxy:",
         scopes: Collection[Scope] = SCOPES,
     ) -> None:
         self._unix, self._networks = _peers(peers)
@@ -86,6 +94,7 @@ class TrustedProxy:
         self._name, self._roles, self._tenant_header = (
             names.get(each) for each in ("name_header", "roles_header", "tenant_header")
         )
+        self._prefix = _checked_prefix(prefix)
         self._ours = frozenset(names.values())
         self._tenant = tenant
         self._separator = separator
@@ -104,6 +113,8 @@ class TrustedProxy:
             if any(found.values()):
                 _refuse(request, "the proxy names nobody, and says more of them")
             return None  # somebody whom the proxy lets through without a login
+        if not self._prefix and ":" in user:
+            _refuse(request, "the proxy names somebody as a channel would, and its own people have no prefix")
         tenant = self._tenant
         if self._tenant_header is not None:
             tenant = found.get(self._tenant_header, "")
@@ -116,7 +127,7 @@ class TrustedProxy:
         roles = found.get(self._roles, "") if self._roles is not None else ""
         try:
             principal = Principal(
-                id=user,
+                id=self._prefix + user,
                 name=(found.get(self._name) or None) if self._name is not None else None,
                 roles=tuple(dict.fromkeys(each.strip() for each in roles.split(self._separator) if each.strip())),
             )
@@ -181,6 +192,15 @@ def _refuse(request: Request, why: str) -> NoReturn:
     peer = request.client.host if request.client is not None else "a Unix socket"
     _log.warning("the inbox refused a request from %s: %s", peer, why)
     raise Problem("bad-request", "The request says who somebody is in a way that does not count here.")
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not isinstance(prefix, str) or (prefix and _PREFIX.fullmatch(prefix) is None) or prefix in _OTHERS:
+        raise ConfigurationError(
+            f"TrustedProxy: prefix is small letters, digits and dashes with a colon behind them, such as proxy:, and none of"
+            f" {', '.join(sorted(_OTHERS))}, or it is empty; not {quoted(prefix)}"
+        )
+    return prefix
 
 
 def _peers(given: Collection[str]) -> tuple[bool, tuple[_Network, ...]]:

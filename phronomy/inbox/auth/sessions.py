@@ -30,7 +30,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import parse
 from phronomy.foundation.quoting import quoted
 from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
-from phronomy.inbox.auth.people import TRIES, look_up, store_of
+from phronomy.inbox.auth.people import TRIES, as_before, look_up, store_of, was_listed, with_person
 from phronomy.records.principals import Principal
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived.people import person_known_as
@@ -156,21 +156,22 @@ class Sessions:
 
         The oldest of theirs ends if they have `MOST`. Raises `StoreError`.
         """
-        _, listed = await look_up(self.store, tenant, principal)
+        found = await look_up(self.store, tenant, principal.evolve(person=None))
         if replaces is not None:
             await self.end(replaces)
-        before = await self.of(principal.id, tenant=tenant)
+        ids = {principal.id} if found is None else await self._ids_of(principal.id, tenant)
+        before = await self._under(ids, tenant)
         for each in before[: max(0, len(before) - MOST + 1)]:
             await self.end(each.key)
         secret = secrets.token_urlsafe(32)
         now = self.store.clock()
         row = _Row(
-            principal=principal.without_claims(),
+            principal=with_person(principal.without_claims(), found),
             tenant=tenant,
             scopes=frozenset(scopes),
             began=now,
             seen=now,
-            listed=listed,
+            listed=was_listed(found),
         )
         key = _key(secret)
         # First the note: a session without one would not end when its owner signs out everywhere.
@@ -219,13 +220,17 @@ class Sessions:
         if self._is_over(row, now):
             await self.end(key)
             return None
-        principal, listed = await look_up(self.store, row.tenant, row.principal)
-        if row.listed and not listed:  # removed from the directory
+        once = row.listed or row.principal.listed
+        looked_up = await look_up(self.store, row.tenant, row.principal.evolve(listed=once, person=None))
+        principal = as_before(row.principal, looked_up)
+        if principal is None:  # removed from the directory, or another person has the alias
             await self.end(key)
             return None
+        listed = principal.listed
         # Before anything is done with the roles of the directory: if this breaks off, nobody was let in.
         if listed != row.listed or now - row.seen >= self._slide:
-            noted = self._document(key, replace(row, seen=max(now, row.seen), listed=listed))
+            who = with_person(row.principal, principal)
+            noted = self._document(key, replace(row, principal=who, seen=max(now, row.seen), listed=listed))
             await self.store.aput_document(replace(noted, version=found.version))
         return Identity(
             principal=principal,
@@ -245,9 +250,16 @@ class Sessions:
 
         `principal_id` is their id, or one by which the directory knows them.
         """
+        return await self._under(await self._ids_of(principal_id, tenant), tenant)
+
+    async def _ids_of(self, principal_id: str, tenant: str | None) -> set[str]:
+        """The ids under which somebody may have signed in."""
         of = store_of(self.store, tenant)
         person = await apart(of, person_known_as, of, principal_id)
-        ids = {principal_id} if person is None else {principal_id, person.id, *person.aliases}
+        return {principal_id} if person is None else {principal_id, person.id, *person.aliases}
+
+    async def _under(self, ids: set[str], tenant: str | None) -> tuple[SessionInfo, ...]:
+        """The sessions under these ids, oldest first."""
         found: list[SessionInfo] = []
         now = self.store.clock()
         for id in ids:

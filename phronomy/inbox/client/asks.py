@@ -6,6 +6,7 @@ The two clients of `clients.py`, one of which is for an event loop, send what is
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import field, replace
@@ -13,21 +14,25 @@ from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from phronomy.errors import (
     AlreadyVoted,
     ConfigurationError,
+    InvalidDecision,
     NotAnApprover,
     PhronomyError,
     RequestExpired,
     UnknownPending,
 )
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import canonical, plain
 from phronomy.foundation.quoting import quoted_id
 from phronomy.inbox.api import inputs, run_schemas, schemas
 from phronomy.inbox.problems import TYPES, Problem
+from phronomy.records.record import Metadata, explain, reader_of
+
+_log = logging.getLogger("phronomy")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -111,20 +116,39 @@ def body_of(
     answer: Literal["approve", "edit", "reject", "respond", "skip"],
     *,
     args: Mapping[str, Any] | str | None = None,
+    metadata: Mapping[str, Any] | None = None,
     **members: Any,
 ) -> inputs.DecisionBody:
-    """The body of a decision. `args` are edited arguments, as an object or as JSON text."""
-    given: dict[str, Any] = {"answer": answer, "digest": shown.digest, **members}
+    """The body of a decision. `args` are edited arguments, as an object or as JSON text. Raises `InvalidDecision` for the metadata."""
+    given: dict[str, Any] = {"answer": answer, "digest": shown.digest, **members, **_metadata(metadata)}
     if args is not None:
         given["args"] = args if isinstance(args, str) else canonical(dict(args))
     return inputs.DecisionBody.model_validate(given)
 
 
+def _metadata(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The member of a body that has the metadata of a decision; none where there are none."""
+    if given is None or given == {}:
+        return {}
+    try:
+        text = reader_of(Metadata).validate_python(given)
+    except ValidationError as error:
+        raise InvalidDecision(f"metadata: {explain(error, ())}") from None
+    return {"metadata": plain(text)}
+
+
 def batch(
-    shown: Collection[Shown], answer: Literal["approve", "reject"], *, reason: str | None, atomic: bool, key: str | None
+    shown: Collection[Shown],
+    answer: Literal["approve", "reject"],
+    *,
+    reason: str | None,
+    metadata: Mapping[str, Any] | None = None,
+    atomic: bool,
+    key: str | None,
 ) -> Ask[schemas.BatchView]:
-    """The request that decides several."""
+    """The request that decides several. Raises `InvalidDecision` for the metadata."""
     body = {
+        **_metadata(metadata),
         "answer": answer,
         "requests": [{"id": each.id, "digest": each.digest} for each in shown],
         "reason": reason,
@@ -173,6 +197,11 @@ def signature(grant: schemas.GrantView, *, key: str | None) -> Ask[schemas.Grant
 def start(agent: str, input: str, *, key: str | None, **options: Any) -> Ask[schemas.RunFull]:
     """The request that starts a run."""
     return sent("/runs", schemas.RunFull, {"agent": agent, "input": input, **options}, key=key)
+
+
+def message(run_id: str, text: str, *, key: str | None) -> Ask[run_schemas.SentMessage]:
+    """The request that sends a message to a run."""
+    return sent(f"/runs/{part(run_id)}/messages", run_schemas.SentMessage, {"text": text}, key=key)
 
 
 def cancellation(run_id: str, *, reason: str | None, key: str | None) -> Ask[schemas.RunFull]:
@@ -330,3 +359,9 @@ def told_address(url: str) -> str:
     """The address for messages: without a password, a query or a fragment."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def tell_unread(page: Any) -> None:
+    """Tell the log which rows a page cannot show: an iteration over its items would say nothing of them."""
+    for each in getattr(page, "unreadable", ()):
+        _log.warning("not in the list of the inbox: %s", each.detail)

@@ -162,6 +162,7 @@ class InboxClient(RunMethods, _Client):
     def _items(self, ask: Ask[Any]) -> Iterator[Any]:
         while True:
             page = self.send(ask)
+            asks.tell_unread(page)
             yield from page.items
             if page.next is None:
                 return
@@ -189,23 +190,44 @@ class InboxClient(RunMethods, _Client):
         """How a request stands: its votes, its decision, and what became of the call."""
         return self.send(asks.asked(f"/requests/{asks.part(id)}/decision", schemas.DecisionView))
 
-    def approve(self, shown: Shown, *, key: str | None = None) -> schemas.DecisionView:
-        """Approve a request as it was shown."""
-        return self.send(asks.decision(shown, asks.body_of(shown, "approve"), key=key))
+    def approve(
+        self, shown: Shown, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> schemas.DecisionView:
+        """Approve a request as it was shown. `metadata`, a JSON object of at most 16 KB, is kept with the decision."""
+        return self.send(asks.decision(shown, asks.body_of(shown, "approve", metadata=metadata), key=key))
 
-    def edit(self, shown: Shown, args: Mapping[str, Any] | str, *, key: str | None = None) -> schemas.DecisionView:
+    def edit(
+        self,
+        shown: Shown,
+        args: Mapping[str, Any] | str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> schemas.DecisionView:
         """Approve a request with other arguments: all of them, as an object or as JSON text."""
-        return self.send(asks.decision(shown, asks.body_of(shown, "edit", args=args), key=key))
+        return self.send(asks.decision(shown, asks.body_of(shown, "edit", args=args, metadata=metadata), key=key))
 
     def reject(
-        self, shown: Shown, *, reason: str | None = None, then: Then = "continue", key: str | None = None
+        self,
+        shown: Shown,
+        *,
+        reason: str | None = None,
+        then: Then = "continue",
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> schemas.DecisionView:
         """Reject a request. The model reads the reason."""
-        return self.send(asks.decision(shown, asks.body_of(shown, "reject", reason=reason, then=then), key=key))
+        return self.send(
+            asks.decision(shown, asks.body_of(shown, "reject", reason=reason, then=then, metadata=metadata), key=key)
+        )
 
-    def respond(self, shown: Shown, content: Any, *, key: str | None = None) -> schemas.DecisionView:
+    def respond(
+        self, shown: Shown, content: Any, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> schemas.DecisionView:
         """Give a result in place of the call's: any JSON value."""
-        return self.send(asks.decision(shown, asks.body_of(shown, "respond", content=content), key=key))
+        return self.send(
+            asks.decision(shown, asks.body_of(shown, "respond", content=content, metadata=metadata), key=key)
+        )
 
     def skip(self, shown: Shown, *, key: str | None = None) -> schemas.DecisionView:
         """Skip what waits at a breakpoint."""
@@ -217,11 +239,12 @@ class InboxClient(RunMethods, _Client):
         answer: Literal["approve", "reject"],
         *,
         reason: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         atomic: bool = False,
         key: str | None = None,
     ) -> tuple[schemas.BatchResult, ...]:
         """Give one answer to several requests, up to 100 and none of a risky tool. With `atomic`, all are decided or none."""
-        return self.send(asks.batch(shown, answer, reason=reason, atomic=atomic, key=key)).results
+        return self.send(asks.batch(shown, answer, reason=reason, metadata=metadata, atomic=atomic, key=key)).results
 
     def check(self, shown: Shown, args: Mapping[str, Any] | str) -> schemas.Checked:
         """What edited arguments come to. Nothing is changed."""
@@ -352,6 +375,7 @@ class AsyncInboxClient(AsyncRunMethods, _Client):
     async def _items(self, ask: Ask[Any]) -> AsyncIterator[Any]:
         while True:
             page = await self.send(ask)
+            asks.tell_unread(page)
             for each in page.items:
                 yield each
             if page.next is None:
@@ -380,25 +404,44 @@ class AsyncInboxClient(AsyncRunMethods, _Client):
         """How a request stands: its votes, its decision, and what became of the call."""
         return await self.send(asks.asked(f"/requests/{asks.part(id)}/decision", schemas.DecisionView))
 
-    async def approve(self, shown: Shown, *, key: str | None = None) -> schemas.DecisionView:
-        """Approve a request as it was shown."""
-        return await self.send(asks.decision(shown, asks.body_of(shown, "approve"), key=key))
+    async def approve(
+        self, shown: Shown, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> schemas.DecisionView:
+        """Approve a request as it was shown. `metadata`, a JSON object of at most 16 KB, is kept with the decision."""
+        return await self.send(asks.decision(shown, asks.body_of(shown, "approve", metadata=metadata), key=key))
 
     async def edit(
-        self, shown: Shown, args: Mapping[str, Any] | str, *, key: str | None = None
+        self,
+        shown: Shown,
+        args: Mapping[str, Any] | str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> schemas.DecisionView:
         """Approve a request with other arguments: all of them, as an object or as JSON text."""
-        return await self.send(asks.decision(shown, asks.body_of(shown, "edit", args=args), key=key))
+        return await self.send(asks.decision(shown, asks.body_of(shown, "edit", args=args, metadata=metadata), key=key))
 
     async def reject(
-        self, shown: Shown, *, reason: str | None = None, then: Then = "continue", key: str | None = None
+        self,
+        shown: Shown,
+        *,
+        reason: str | None = None,
+        then: Then = "continue",
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
     ) -> schemas.DecisionView:
         """Reject a request. The model reads the reason."""
-        return await self.send(asks.decision(shown, asks.body_of(shown, "reject", reason=reason, then=then), key=key))
+        return await self.send(
+            asks.decision(shown, asks.body_of(shown, "reject", reason=reason, then=then, metadata=metadata), key=key)
+        )
 
-    async def respond(self, shown: Shown, content: Any, *, key: str | None = None) -> schemas.DecisionView:
+    async def respond(
+        self, shown: Shown, content: Any, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
+    ) -> schemas.DecisionView:
         """Give a result in place of the call's: any JSON value."""
-        return await self.send(asks.decision(shown, asks.body_of(shown, "respond", content=content), key=key))
+        return await self.send(
+            asks.decision(shown, asks.body_of(shown, "respond", content=content, metadata=metadata), key=key)
+        )
 
     async def skip(self, shown: Shown, *, key: str | None = None) -> schemas.DecisionView:
         """Skip what waits at a breakpoint."""
@@ -410,11 +453,14 @@ class AsyncInboxClient(AsyncRunMethods, _Client):
         answer: Literal["approve", "reject"],
         *,
         reason: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         atomic: bool = False,
         key: str | None = None,
     ) -> tuple[schemas.BatchResult, ...]:
         """Give one answer to several requests, up to 100 and none of a risky tool. With `atomic`, all are decided or none."""
-        return (await self.send(asks.batch(shown, answer, reason=reason, atomic=atomic, key=key))).results
+        return (
+            await self.send(asks.batch(shown, answer, reason=reason, metadata=metadata, atomic=atomic, key=key))
+        ).results
 
     async def check(self, shown: Shown, args: Mapping[str, Any] | str) -> schemas.Checked:
         """What edited arguments come to. Nothing is changed."""

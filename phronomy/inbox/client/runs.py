@@ -61,6 +61,10 @@ class RunMethods(ABC):
         """Start a run of an agent of the server, and return it as it begins."""
         return self.send(asks.start(agent, input, thread=thread, label=label, key=key))
 
+    def send_message(self, run_id: str, text: str, *, key: str | None = None) -> run_schemas.SentMessage:
+        """Send a message to a run that waits or works, or to a fork of one, as `Store.send` does: it is stored once under its key."""
+        return self.send(asks.message(run_id, text, key=key))
+
     def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
         """End a run."""
         return self.send(asks.cancellation(run_id, reason=reason, key=key))
@@ -175,6 +179,10 @@ class AsyncRunMethods(ABC):
     ) -> schemas.RunFull:
         """Start a run of an agent of the server, and return it as it begins."""
         return await self.send(asks.start(agent, input, thread=thread, label=label, key=key))
+
+    async def send_message(self, run_id: str, text: str, *, key: str | None = None) -> run_schemas.SentMessage:
+        """Send a message to a run that waits or works, or to a fork of one, as `Store.send` does: it is stored once under its key."""
+        return await self.send(asks.message(run_id, text, key=key))
 
     async def cancel(self, run_id: str, *, reason: str | None = None, key: str | None = None) -> schemas.RunFull:
         """End a run."""

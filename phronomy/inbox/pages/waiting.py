@@ -165,6 +165,7 @@ async def waiting(visit: Visit) -> Response:
         here="/",
         query=query,
         rows=[row_of(visit, row, listed.removeprefix("?"), now) for row in page.rows],
+        unreadable=page.unreadable,
         count=count,
         everywhere=everywhere,
         next=f"/{query.address(after=page.next)}" if page.next is not None else None,

@@ -23,13 +23,16 @@ DECIDED: Final[Mapping[AuditKind, str]] = {
     "supersede": "Withdrawn",
     "edit": "Changed the state",
     "fork": "Forked",
+    "message": "Sent a message",
     "restore": "Went back",
+    "unreadable": "Cannot be read",
 }
 """What is said of a decision, or of another step of the trail."""
 
 THEN: Final[Mapping[Then, str]] = {
     "continue": "The agent is told why, and goes on",
     "block": "The agent goes on, and the same call is refused from now on without asking",
+    "block_tool": "The agent goes on, and every call of this tool is refused from now on without asking",
     "end": "The whole run ends here",
 }
 """What may follow a rejection."""
@@ -137,6 +140,8 @@ def on_no(item: PendingApproval, then: Then = "continue", *, a_vote: bool = Fals
     return {
         "continue": "Nothing runs. The agent is told your reason, and goes on without it.",
         "block": "Nothing runs. The agent is told your reason, and the same call is refused from now on without asking.",
+        "block_tool": "Nothing runs. The agent is told your reason, and every call of this tool is refused from now on without"
+        " asking.",
         "end": "Nothing runs. The whole run ends here, with your reason.",
     }[then]
 

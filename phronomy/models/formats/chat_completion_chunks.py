@@ -8,33 +8,30 @@ The shape is that of https://platform.openai.com/docs/api-reference/chat-streami
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from phronomy.errors import ModelConnectionError, ModelError
-from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, text_of
+from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, text_of
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.models.endings import worse
 from phronomy.models.formats.answer import Answered, StreamedReply
 from phronomy.models.formats.chat_completions import read_completion
-
-_NAMES = ("format", "id", "index", "name", "object", "role", "type")
-"""Strings that name something: repeated in the next chunk, they are the same again and no continuation."""
+from phronomy.models.formats.joined_pieces import joined
+from phronomy.models.formats.streamed_calls import StreamedCalls
 
 _REASONING = ("reasoning_content", "reasoning")
-_THOUGHTS = ("thinking", "reasoning.text")
-_LAST = 64
-"""How many entries of a list come in pieces at the same time, at most."""
 
 
 class Assembler(StreamedReply):
     """The reply of a stream, as far as it has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, tools: Iterable[str] = ()) -> None:
         self._message: JsonDict = {}
-        self._calls: list[JsonDict] = []
-        self._places: dict[int, int] = {}
+        self._calls = StreamedCalls(tools)
         self.usage: JsonValue = None
-        self._finish_reason: str | None = None
+        self.finish_reason: str | None = None
         self._begun = False
+        self._ends_others = False  # another choice has a `finish_reason`
         self.id: str | None = None
         self.model: str | None = None
 
@@ -51,33 +48,54 @@ class Assembler(StreamedReply):
         if not isinstance(choices, list):
             raise ModelError("the choices of an event of the stream are not a list")
         for choice in choices:
-            if isinstance(choice, dict) and choice.get("index") in (None, 0):
-                if isinstance(reason := choice.get("finish_reason"), str):
-                    self._finish_reason = reason
-                if isinstance(delta := choice.get("delta"), dict):
-                    yield from self._merge(delta)
+            if not isinstance(choice, dict):
+                raise ModelError("a choice of an event of the stream is not an object")
+            yield from self._of_choice(choice)
+
+    def _of_choice(self, choice: JsonDict) -> Iterator[Delta]:
+        index, reason = choice.get("index"), text_of(choice.get("finish_reason"))
+        if index is not None and type(index) is not int:  # its end, or a part of it, would be lost
+            raise ModelError("a choice of an event of the stream has no number")
+        if index not in (None, 0):
+            self._ends_others = self._ends_others or reason != ""
+            return
+        if choice.get("error"):
+            raise Answered(None, {"error": choice["error"]})
+        if reason:
+            self.finish_reason = worse(self.finish_reason, reason)
+        delta = choice.get("delta")
+        if not isinstance(delta, dict | None):
+            raise ModelError("the delta of an event of the stream is not an object")
+        yield from self._merge(delta or {})
 
     def reply(self) -> ModelReply:
-        if not self.done and self._finish_reason is None:
+        # Some endpoints end a message with `[DONE]` alone. Others say how each choice ends, and then this one has no end.
+        if self.finish_reason is None and (not self.done or self._ends_others):
             raise ModelConnectionError("the stream was cut off before its end")
-        if not self._begun:
+        if not self._begun or (self.finish_reason is None and not self._says_anything()):
             raise ModelError("the stream holds no message")
         message: JsonDict = {"role": "assistant", "content": None, **self._message}
-        if self._calls:
-            message["tool_calls"] = [*self._calls]
-        choice = {"message": message, "finish_reason": self._finish_reason}
+        if calls := self._calls.whole():
+            message["tool_calls"] = [*calls]
+        choice = {"message": message, "finish_reason": self.finish_reason}
         return read_completion({"id": self.id, "model": self.model, "choices": [choice], "usage": self.usage})
+
+    def _says_anything(self) -> bool:
+        said = (value for key, value in self._message.items() if key != "role")
+        return any(value not in (None, "", []) for value in said) or bool(self._calls.whole())
 
     def _merge(self, delta: JsonDict) -> Iterator[Delta]:
         self._begun = self._begun or bool(delta)
         for key, value in delta.items():
             if key == "tool_calls":
-                for fragment in list_of(value):
-                    yield from self._call(fragment)
+                if not isinstance(value, list | None):
+                    raise ModelError("the tool calls of an event of the stream are not a list")
+                yield from self._tool_calls(value or [])
             elif key == "content":
-                yield from self._content(value)
+                if value != "" or "role" not in delta:  # the empty piece that a stream begins with is no text
+                    yield from self._content(value)
             else:
-                self._message[key] = _joined(self._message.get(key), value, key)
+                self._message[key] = joined(self._message.get(key), value, key)
         if text := next(filter(None, (text_of(delta.get(key)) for key in _REASONING)), ""):
             yield ReasoningDelta(text=text)
 
@@ -87,84 +105,22 @@ class Assembler(StreamedReply):
             value = [{"type": "text", "text": value}] if value else []
         elif isinstance(kept, str) and isinstance(value, list):
             kept = [{"type": "text", "text": kept}] if kept else []
-        self._message["content"] = _joined(kept, value, "content")
+        self._message["content"] = joined(kept, value, "content")
         parts = [object_of(part) for part in value] if isinstance(value, list) else [{"text": value}]
         for part in parts:
             # The text of a part of another type is no text of the answer: it is not in `Message.text` either.
             if part.get("type", "text") == "text" and (text := text_of(part.get("text"))):
                 yield TextDelta(text=text)
 
-    def _call(self, fragment: JsonValue) -> Iterator[Delta]:
-        if not isinstance(fragment, dict):
-            raise ModelError("a tool call in the stream is not an object")
-        place = self._place(fragment)
-        call = self._calls[place]
-        for key, value in fragment.items():
-            if key != "index":
-                call[key] = _joined(call.get(key), value, key)
-        said = object_of(fragment.get("function"))
-        yield ToolCallDelta(
-            index=place,
-            id=text_of(fragment.get("id")),
-            name=text_of(said.get("name")),
-            arguments=text_of(said.get("arguments")),
-        )
-
-    def _place(self, fragment: JsonDict) -> int:
-        """The place of the call that a fragment belongs to. Some providers give each call the index 0, or none."""
-        index, call_id = fragment.get("index"), fragment.get("id")
-        place = self._places.get(index) if isinstance(index, int) else len(self._calls) - 1
-        known = self._calls[place].get("id") if place is not None and place >= 0 else None
-        if place is None or place < 0 or (call_id and known and call_id != known):
-            self._calls.append({})
-            place = len(self._calls) - 1
-            if isinstance(index, int):
-                self._places[index] = place
-        return place
-
-
-def _joined(kept: JsonValue, new: JsonValue, key: str) -> JsonValue:
-    """A field with its next piece."""
-    if new is None or kept is None:
-        return kept if new is None else new
-    if isinstance(kept, str) and isinstance(new, str):
-        return new if key in _NAMES and new else kept + new if key not in _NAMES else kept
-    if isinstance(kept, dict) and isinstance(new, dict):
-        return {**kept, **{name: _joined(kept.get(name), value, name) for name, value in new.items()}}
-    if isinstance(kept, list) and isinstance(new, list):
-        return _extended(kept, new)
-    return new
-
-
-def _extended(kept: list[JsonValue], new: list[JsonValue]) -> list[JsonValue]:
-    """A list with its next pieces: one that continues an entry by its index, or a thinking block, joins that."""
-    found = list(kept)
-    for piece in new:
-        place = _continued(found, piece)
-        if place is None:
-            found.append(piece)
-        else:
-            found[place] = _joined(found[place], piece, "")
-    return found
-
-
-def _continued(entries: list[JsonValue], piece: JsonValue) -> int | None:
-    if not isinstance(piece, dict):
-        return None
-    index = piece.get("index")
-    for place in reversed(range(max(0, len(entries) - _LAST), len(entries))):
-        entry = entries[place]
-        if not isinstance(entry, dict) or any(_differ(entry.get(key), piece.get(key)) for key in ("type", "id")):
-            continue
-        if isinstance(index, int) and entry.get("index") == index:
-            return place
-        # Thinking comes in pieces that have no index; its signature ends it.
-        unsigned = piece.get("type") in _THOUGHTS and not entry.get("signature")
-        if index is None and unsigned and place == len(entries) - 1:
-            return place
-    return None
-
-
-def _differ(one: object, other: object) -> bool:
-    """Whether both are told, and are not the same: two entries may have one index and each its id."""
-    return one is not None and other is not None and one != other
+    def _tool_calls(self, fragments: list[JsonValue]) -> Iterator[Delta]:
+        for number, fragment in enumerate(fragments):
+            if not isinstance(fragment, dict):
+                raise ModelError("a tool call in the stream is not an object")
+            place = self._calls.add(fragment, beside=number > 0)
+            said = object_of(fragment.get("function"))
+            yield ToolCallDelta(
+                index=place,
+                id=text_of(fragment.get("id")),
+                name=text_of(said.get("name")),
+                arguments=text_of(said.get("arguments")),
+            )

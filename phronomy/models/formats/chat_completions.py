@@ -12,14 +12,17 @@ The shape is that of https://platform.openai.com/docs/api-reference/chat.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Final, TypeAlias
 
-from phronomy.errors import ContentFilterError, ModelError
+from phronomy.errors import ContentFilterError, ModelError, ReplyUnsupported
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, clean, list_of, object_of
 from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.models.formats.answer import Answered
+from phronomy.models.formats.sent_calls import sent_arguments, sent_id, sent_name
 from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall, Usage, told_text
 
@@ -99,7 +102,7 @@ def is_of_tools(message: JsonDict) -> bool:
 
 
 _OURS = tuple(f'"{name}":' for name in (*_KNOWN, "tool_call_id", RESERVED))
-_NOTHING = ("null", '""', "[]")
+_NOTHING = ("null", "[]")
 
 
 def wire_text(message: Message) -> str:
@@ -116,20 +119,19 @@ def wire_text(message: Message) -> str:
         more = f",{more[1:-1]}"
     content, before = message.json_text("content"), ""
     if message.tool_call_id is not None:
-        before = f'"tool_call_id":{encode_basestring(message.tool_call_id)},'
+        before = f'"tool_call_id":{encode_basestring(sent_id(message.tool_call_id))},'
     if message.tool_calls:
         content = "null" if content in _NOTHING else content
         more = f',"tool_calls":[{",".join(map(_call_text, message.tool_calls))}]{more}'
-    elif content == "null":
+    elif content in _NOTHING:
         content = '""'
     return f'{{"role":"{message.role}",{before}"content":{content}{more}}}'
 
 
 def _call_text(call: ToolCall) -> str:
-    name, arguments = encode_basestring(call.name), encode_basestring(call.arguments)
-    return (
-        f'{{"id":{encode_basestring(call.id)},"type":"function","function":{{"name":{name},"arguments":{arguments}}}}}'
-    )
+    id, name = encode_basestring(sent_id(call.id)), encode_basestring(sent_name(call.name))
+    arguments = encode_basestring(sent_arguments(call.arguments))
+    return f'{{"id":{id},"type":"function","function":{{"name":{name},"arguments":{arguments}}}}}'
 
 
 def wire_message(message: Message) -> JsonDict:
@@ -138,15 +140,15 @@ def wire_message(message: Message) -> JsonDict:
     ours = object_of(provider.get(RESERVED))
     wire: JsonDict = {"role": message.role}
     if message.tool_call_id is not None:
-        wire["tool_call_id"] = message.tool_call_id
+        wire["tool_call_id"] = sent_id(message.tool_call_id)
     wire["content"] = message.content
     if message.tool_calls:
-        wire["content"] = wire["content"] or None
+        wire["content"] = None if wire["content"] == [] else wire["content"]
         extras = object_of(ours.get("calls"))
         wire["tool_calls"] = [
             _wire_call(call, object_of(extras.get(str(n)))) for n, call in enumerate(message.tool_calls)
         ]
-    elif wire["content"] is None:
+    elif wire["content"] in (None, []):
         wire["content"] = ""
     if not provider:
         return wire
@@ -158,8 +160,9 @@ def wire_message(message: Message) -> JsonDict:
 
 
 def _wire_call(call: ToolCall, extra: JsonDict) -> JsonDict:
-    function = _with({"name": call.name, "arguments": call.arguments}, object_of(extra.get("function")))
-    return _with({"id": call.id, "type": extra.get("type", "function"), "function": function}, extra)
+    said: JsonDict = {"name": sent_name(call.name), "arguments": sent_arguments(call.arguments)}
+    function = _with(said, object_of(extra.get("function")))
+    return _with({"id": sent_id(call.id), "type": extra.get("type", "function"), "function": function}, extra)
 
 
 def _with(known: JsonDict, more: JsonDict) -> JsonDict:
@@ -188,12 +191,17 @@ def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> Jso
 def read_completion(body: object) -> ModelReply:
     """The reply in the body of a whole answer: its first choice, with its usage.
 
-    Raises `ContentFilterError` where the provider withheld the reply, and `ModelError` as `reply_from` does.
+    Raises `ContentFilterError` where the provider withheld the reply, `Answered` for an error in place of it, and `ModelError` as
+    `reply_from` does.
     """
     answer = object_of(body)
     choice = next(iter(list_of(answer.get("choices"))), None)
     if not isinstance(choice, dict):
         raise ModelError("the model's answer holds no message")
+    if choice.get("error"):  # OpenRouter: the upstream broke off, and what is there is not whole
+        raise Answered(None, {"error": choice["error"]})
+    if object_of(choice.get("message")).get("function_call"):  # of the protocol before tools: it would be lost
+        raise unsupported("function_call")
     reply = reply_from(choice.get("message"), answer.get("usage"), choice.get("finish_reason"))
     if reply.finish_reason == "content_filter":
         raise withheld()
@@ -205,6 +213,19 @@ def withheld() -> ContentFilterError:
     return ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
 
 
+def unsupported(kind: str) -> ReplyUnsupported:
+    """The error for a reply with an item that wants an answer, of a type that phronomy cannot answer."""
+    name = kind if _TYPE.fullmatch(kind) else "unknown"
+    return ReplyUnsupported(
+        f"the model's answer has an item of the type {name!r}, which waits for an answer that phronomy cannot give: leave out"
+        " the tool of the provider that makes such items, or its setting that asks for approvals, and offer a @tool instead",
+        item_type=name,
+    )
+
+
+_TYPE: Final = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+
+
 def reply_from(message: object, usage: object = None, finish_reason: object = None) -> ModelReply:
     """The reply in an assistant message as it came over the wire.
 
@@ -212,7 +233,7 @@ def reply_from(message: object, usage: object = None, finish_reason: object = No
     """
     if not isinstance(message, dict) or not any(key in message for key in _KNOWN):
         raise ModelError("the model's answer holds no message")
-    if message.get("role") not in (None, "assistant"):
+    if message.get("role") not in (None, "", "assistant"):
         raise ModelError("the model's answer is not a message of the role assistant")
     raw_calls = message.get("tool_calls") or []
     if not isinstance(raw_calls, list):
@@ -243,6 +264,8 @@ def _read_call(call: object) -> ToolCall:
     function = called.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str) or not name:
+        if isinstance(kind := called.get("type"), str) and kind not in ("", "function"):
+            raise unsupported(kind)
         raise ModelError("a tool call in the model's answer names no function")
     call_id = called.get("id")
     # An id that is missing or no string becomes empty: whoever drives the run replaces empty ids.

@@ -18,8 +18,10 @@ from typing import Final
 
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
 from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.models.endings import worse
 from phronomy.models.formats.answer import Answered
 from phronomy.models.formats.chat_completions import RESERVED, record_of, request_messages
+from phronomy.models.formats.native_ends import ended
 from phronomy.records.messages import Message, ToolCall
 
 ANTHROPIC: Final = "blocks"
@@ -39,6 +41,8 @@ class Parts:
 
     def __init__(self) -> None:
         self.ended: bool = False
+        self.reason: str | None = None
+        """How the reply ended, in the provider's word: litellm makes `stop` of what it does not know."""
         self._protocol = ""
         self._parts: list[JsonDict] = []
         self._thinking: list[JsonDict] = []
@@ -49,6 +53,7 @@ class Parts:
         """Take note of a whole answer, if it is of one of the two protocols."""
         content = object_of(body).get("content")
         if object_of(body).get("type") == "message" and isinstance(content, list):
+            self._ends(object_of(body).get("stop_reason"))
             for place, block in enumerate(content):
                 self._block(str(place), block)
         else:
@@ -62,6 +67,8 @@ class Parts:
             raise Answered(None, event)
         if kind == "message_stop":
             self.ended = True
+        elif kind == "message_delta":
+            self._ends(object_of(event.get("delta")).get("stop_reason"))
         elif kind == "content_block_start":
             self._block(place, event.get("content_block"))
         elif kind == "content_block_delta":
@@ -74,6 +81,7 @@ class Parts:
         message, protocol = reply.message, self._protocol
         if not protocol:
             return reply
+        reply = ended(reply, self.reason)
         provider = message.provider
         ours = object_of(provider.get(RESERVED))
         if self._thinking:
@@ -86,6 +94,9 @@ class Parts:
             provider[RESERVED] = {**ours, protocol: parts}
         calls = tuple(map(_plain, message.tool_calls, _signatures(message, ours)))
         return replace(reply, message=record_of(message.content, calls, provider))
+
+    def _ends(self, reason: JsonValue) -> None:
+        self.reason = worse(self.reason, reason if isinstance(reason, str) and reason else None)
 
     # Anthropic
 
@@ -123,6 +134,7 @@ class Parts:
             self._protocol = GEMINI
             if object_of(candidate).get("finishReason"):
                 self.ended = True
+                self._ends(object_of(candidate)["finishReason"])
             for part in list_of(object_of(object_of(candidate).get("content")).get("parts")):
                 self._part(object_of(part))
 

@@ -8,12 +8,15 @@ The shape is that of https://platform.openai.com/docs/api-reference/responses-st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import inf
+from operator import itemgetter
 
 from phronomy.errors import ModelConnectionError, ModelError
-from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, text_of
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, text_of
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered, StreamedReply
+from phronomy.models.formats.chat_completions import wire_json
 from phronomy.models.formats.responses import read_response
 
 _TEXT = "response.output_text.delta"
@@ -27,8 +30,11 @@ _ERRORS = ("error", "response.error")
 class ResponseAssembler(StreamedReply):
     """The response of a stream, as far as it has come."""
 
-    def __init__(self) -> None:
-        self._items: dict[int, JsonValue] = {}
+    def __init__(self, tools: Iterable[str] = ()) -> None:
+        _ = tools  # an item has its place and its id
+        self._items: list[tuple[float, JsonDict]] = []
+        self._texts: set[str] = set()
+        self._open: set[tuple[str, ...]] = set()
         self._places: dict[JsonValue, int] = {}
         self._response: JsonDict | None = None
 
@@ -53,13 +59,20 @@ class ResponseAssembler(StreamedReply):
     def reply(self) -> ModelReply:
         if self._response is None:
             raise ModelConnectionError("the stream was cut off before its end")
-        items = [item for _, item in sorted(self._items.items())]
-        return read_response({**self._response, "output": self._response.get("output") or items})
+        items: list[JsonValue] = [item for _, item in sorted(self._items, key=itemgetter(0))]
+        output = self._response.get("output") or items
+        said = {call for item in list_of(output) if (call := _call(object_of(item)))}
+        done = {call for _, item in self._items if (call := _call(item))}
+        if not done <= said or not self._open <= {call[:2] for call in said}:
+            raise ModelError("the stream and its last event do not hold the same calls")
+        return read_response({**self._response, "output": output})
 
     def _end(self, kind: str, response: object) -> None:
         if not isinstance(response, dict):
             raise ModelError("the last event of the stream holds no response")
-        self._response = {**response, "status": response.get("status") or kind.removeprefix("response.")}
+        ended = kind.removeprefix("response.")
+        status = (response.get("status") or ended) if ended == "completed" else ended
+        self._response = {**response, "status": status}
         self.done = True
 
     def _item(self, event: JsonDict, *, done: bool) -> Iterator[Delta]:
@@ -71,10 +84,22 @@ class ResponseAssembler(StreamedReply):
                 name=text_of(item.get("name")),
                 arguments=text_of(item.get("arguments")),
             )
-        if done:
-            self._items[index if isinstance(index, int) else len(self._items)] = item
+        if not done:
+            self._open |= {_call(item)[:2]} if _call(item) else set()
+            return
+        self._open.discard(_call(item)[:2])
+        if (text := wire_json(item)) not in self._texts:  # else an event that was sent twice
+            self._texts.add(text)
+            self._items.append((index if isinstance(index, int) else inf, item))
 
     def _place(self, event: JsonDict) -> int:
         """The place of a call among the calls, by the place of its item."""
         index = event.get("output_index")
         return self._places.setdefault(index if isinstance(index, int) else None, len(self._places))
+
+
+def _call(item: JsonDict) -> tuple[str, ...]:
+    """A call of a function: its id, name and arguments. Empty for another item."""
+    if item.get("type") != "function_call":
+        return ()
+    return text_of(item.get("call_id")), text_of(item.get("name")), text_of(item.get("arguments"))

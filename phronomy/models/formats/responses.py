@@ -20,14 +20,26 @@ from phronomy.models.formats.chat_completions import (
     name_of,
     read_usage,
     record_of,
+    unsupported,
     wire_json,
     withheld,
 )
+from phronomy.models.formats.sent_calls import sent_arguments, sent_id, sent_name
 from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _SAID = ("call_id", "name", "arguments")  # of a call: what the record says
+_ID_LENGTH = 64  # of the id of a call, at most
+_RUN_THERE = (  # calls that the provider runs itself
+    "code_interpreter_call",
+    "file_search_call",
+    "image_generation_call",
+    "mcp_call",
+    "web_search_call",
+)
+_SILENT = (*_RUN_THERE, "message", "reasoning", "mcp_list_tools", "compaction")  # may be all that a reply is
+_CUT = ("incomplete", "in_progress")
 
 
 def request_conversation(request: ModelRequest) -> dict[str, str]:
@@ -39,7 +51,13 @@ def request_conversation(request: ModelRequest) -> dict[str, str]:
 def wire_items(message: Message) -> list[JsonDict]:
     """One message as it goes over the wire: a reply of this API as the items that it came as, each where it stood."""
     if message.role == "tool":
-        return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": _content(message.content)}]
+        return [
+            {
+                "type": "function_call_output",
+                "call_id": _sent_id(message.tool_call_id or ""),
+                "output": _content(message.content),
+            }
+        ]
     if message.role == "user":
         return [{"role": "user", "content": _content(message.content)}]
     items = _as_it_came(message)
@@ -52,7 +70,7 @@ def _as_it_came(message: Message) -> list[JsonDict] | None:
     An item that was sent without one that belongs to it would be refused, so a message that was changed goes without any.
     """
     items = objects_of(object_of(message.provider.get(RESERVED)).get("items"))  # a fresh copy
-    if items is None:
+    if items is None or asking(items):  # what asked was refused when it came; an older record may hold it
         return None
     texts, calls = _texts(message), list(message.tool_calls)
     for item in items:
@@ -60,7 +78,7 @@ def _as_it_came(message: Message) -> list[JsonDict] | None:
             if not calls:
                 return None
             call = calls.pop(0)
-            item |= {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+            item |= _sent(call)
         for part in _text_parts(item):
             if not texts:
                 return None
@@ -76,11 +94,20 @@ def _plain(message: Message) -> list[JsonDict]:
     """A reply by what the record says of it."""
     text = message.text or text_of(message.provider.get("refusal"))
     said: list[JsonDict] = [{"role": "assistant", "content": text}] if text or not message.tool_calls else []
-    calls: list[JsonDict] = [
-        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
-        for call in message.tool_calls
-    ]
-    return [*said, *calls]
+    return [*said, *({"type": "function_call", **_sent(call)} for call in message.tool_calls)]
+
+
+def _sent(call: ToolCall) -> JsonDict:
+    """The id, name and arguments of a call, as they are sent back."""
+    return {
+        "call_id": _sent_id(call.id),
+        "name": sent_name(call.name),
+        "arguments": sent_arguments(call.arguments),
+    }
+
+
+def _sent_id(id: str) -> str:
+    return sent_id(id, _ID_LENGTH)
 
 
 def _texts(message: Message) -> list[str]:
@@ -92,6 +119,22 @@ def _texts(message: Message) -> list[str]:
 
 def _is_call(item: JsonDict) -> bool:
     return item.get("type") == "function_call"
+
+
+def asking(items: list[JsonDict]) -> str | None:
+    """The type of the first item that waits for an answer which is not among the items; None if there is none.
+
+    What the provider runs itself has no `call_id`, or has its output beside it. Calls of functions are ours.
+    """
+    answered = {text_of(item.get("call_id")) for item in items if str(item.get("type")).endswith("_output")}
+    for item in items:
+        kind, call_id = text_of(item.get("type")), text_of(item.get("call_id"))
+        if _is_call(item) or kind in _RUN_THERE or kind.endswith("_output") or (call_id and call_id in answered):
+            continue
+        searched = kind == "tool_search_call" and item.get("execution") != "client"
+        if call_id or kind.endswith("_request") or (kind.endswith("_call") and not searched):
+            return kind or "unknown"
+    return None
 
 
 def _text_parts(item: JsonDict) -> list[JsonDict]:
@@ -173,11 +216,21 @@ def read_response(body: JsonDict) -> ModelReply:
         raise ModelError("the response has not come to its end: it cannot be asked for in the background")
     if items is None:
         raise ModelError("the model's answer holds no list of items")
-    why = object_of(body.get("incomplete_details")).get("reason") if status == "incomplete" else None
+    why = object_of(body.get("incomplete_details")).get("reason")
+    if why:  # gateways leave the status out, or say "completed"
+        status = "incomplete"
     if why == "content_filter":
         raise withheld()
+    if (kind := asking(items)) is not None:
+        raise unsupported(kind)
     message = _record(items)
+    if not (message.tool_calls or message.text or message.provider.get("refusal")):
+        kinds = [text_of(item.get("type")) for item in items]
+        if odd := [kind for kind in kinds if kind not in _SILENT and not kind.endswith("_output")]:
+            raise unsupported(odd[0])  # nobody said anything: '' would be taken for the answer
     ends = "tool_calls" if message.tool_calls else "stop"
+    if any(item.get("status") in _CUT for item in items if item.get("type") in ("message", "function_call")):
+        status = "incomplete"
     return ModelReply(
         message=message,
         usage=read_usage(body.get("usage"), "input_tokens", "output_tokens"),

@@ -7,7 +7,7 @@ comes back is read.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -17,7 +17,7 @@ from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, clean
-from phronomy.models.base import Delta, ModelReply, ModelRequest
+from phronomy.models.base import Delta, ModelReply, ModelRequest, tool_names
 from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole
 from phronomy.models.formats.chat_completions import wire_json
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
@@ -48,8 +48,8 @@ class WireFormat:
     read: Callable[[JsonDict], ModelReply]
     """The reply in the body of a whole answer."""
 
-    assembler: Callable[[], StreamedReply]
-    """Makes the object that puts a streamed reply together again."""
+    assembler: Callable[[Iterable[str]], StreamedReply]
+    """Makes the object that puts a streamed reply together again. It knows the names of the tools that were offered."""
 
 
 class DirectModel(RetriedModel):
@@ -109,9 +109,17 @@ class DirectModel(RetriedModel):
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
+    def _options(self, settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
+        """The options in the body of a request for this model."""
+        return self._FORMAT.options(settings, tools)
+
     def _streamed(self, body: JsonDict) -> JsonDict:
         """The body of a request for a stream."""
         return {**body, "stream": True}
+
+    def _keys(self) -> Iterator[str]:
+        yield from super()._keys()
+        yield self._basic
 
     # One attempt
 
@@ -142,14 +150,16 @@ class DirectModel(RetriedModel):
         with self._sent(request, stream=True) as answer:
             data = still(answer.iter_bytes(), request.patience)
             if is_stream(answer.status_code, answer.headers):
-                yield from pieces(data, self._FORMAT.assembler())
+                yield from pieces(data, self._FORMAT.assembler(tool_names(request)))
             else:
                 yield read_answer(answer.status_code, answer.headers, read_whole(data), self._FORMAT.read)
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
         async with await self._asent(request, stream=True) as answer:
             if is_stream(answer.status, answer.headers):
-                async with aclosing(apieces(answer.content.iter_any(), self._FORMAT.assembler())) as stream:
+                async with aclosing(
+                    apieces(answer.content.iter_any(), self._FORMAT.assembler(tool_names(request)))
+                ) as stream:
                     async for piece in stream:
                         yield piece
             else:
@@ -177,7 +187,7 @@ class DirectModel(RetriedModel):
     def _request(self, request: ModelRequest, *, stream: bool) -> tuple[bytes, dict[str, str], float]:
         """The body, the headers, and the seconds that the provider has for each piece of its answer."""
         settings = self._settings.merged(request.settings)
-        options = self._FORMAT.options(settings, request.tools)
+        options = self._options(settings, request.tools)
         more, more_headers = (options.pop(name, None) or {} for name in ("extra_body", "extra_headers"))
         if not isinstance(more, dict) or not isinstance(more_headers, dict):
             raise ConfigurationError("extra_headers and extra_body in the settings are objects")

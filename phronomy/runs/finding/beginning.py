@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
@@ -13,7 +14,7 @@ from phronomy.engine.drive import begin_anew
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
-from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, StoreError
+from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, PhronomyError, StoreError
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable, new_id
 from phronomy.foundation.json_text import JsonError
@@ -25,6 +26,7 @@ from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.scopes import scopes_at_begin
 from phronomy.stores.base import Store
+from phronomy.stores.derived.people import admit
 from phronomy.stores.log.log import row_entry
 from phronomy.stores.native import on_loop, reading
 from phronomy.stores.rows import Append, Behind, Branch, Occupied
@@ -91,7 +93,7 @@ def begin(
 
     Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
     """
-    named = _named(spec, beginning)
+    named = _admitted(store, _named(spec, beginning), beginning)
     exclusive = named.thread_id is not None and not afresh
     # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
     # again.
@@ -124,7 +126,7 @@ async def abegin(
     afresh: bool = False,
 ) -> Runner:
     """As `begin`."""
-    named = _named(spec, beginning)
+    named = await reading(store, _admitted, store, _named(spec, beginning), beginning)
     exclusive = named.thread_id is not None and not afresh
     looks = _Looks(named.thread_id)
     while True:
@@ -148,6 +150,30 @@ async def abegin(
             raise
 
 
+def check_is_no_id(store: Store, given: object) -> None:
+    """Refuse an input that is the id of a checkpoint or a request of the store: a new run would say it to the model.
+
+    Raises `ConfigurationError`.
+    """
+    if not isinstance(given, str) or (found := _AN_ID.fullmatch(given)) is None:
+        return
+    try:
+        if found[1] == "ckpt":
+            store.load(given)
+        else:
+            store.request(given)
+    except PhronomyError:  # the store knows no such id: it is a text like any other
+        return
+    what = "checkpoint" if found[1] == "ckpt" else "request"
+    raise ConfigurationError(
+        f"the input {given} is the id of a {what} in this store: to go on from there, call resume, or give stream the"
+        " checkpoint itself, as in stream(store.load(id))"
+    )
+
+
+_AN_ID: Final = re.compile(r"(ckpt|pend)_[0-9a-f]{24}")
+
+
 def _named(spec: Spec, beginning: Beginning) -> _Named:
     """What a run is begun with. Raises `ConfigurationError`."""
     thread_id = beginning.thread_id
@@ -164,6 +190,13 @@ def _named(spec: Spec, beginning: Beginning) -> _Named:
     of_requester = beginning.requester.scopes if isinstance(beginning.requester, Principal) else None
     scopes = scopes_at_begin(spec.scopes, of_requester)
     return _Named(thread_id=thread_id, label=label, requester=requester, scopes=scopes)
+
+
+def _admitted(store: Store, named: _Named, beginning: Beginning) -> _Named:
+    """The run with its requester as a record has them. Raises `UnknownPerson`, and as `check_is_no_id`."""
+    named = replace(named, requester=admit(store, named.requester))
+    check_is_no_id(store, beginning.input)
+    return named
 
 
 def _first(store: Store, spec: Spec, beginning: Beginning, named: _Named, parent: Checkpoint | None) -> Checkpoint:
@@ -183,6 +216,9 @@ def _first(store: Store, spec: Spec, beginning: Beginning, named: _Named, parent
             label=named.label,
             metadata=dict(beginning.metadata or {}),
             requester=named.requester,
+            # Of everybody whose words the model reads. A conversation that begins anew has none of them.
+            requesters=chain.with_writer(parent.requesters, named.requester, parent.requester) if parent else (),
+            known=chain.with_known(parent.known, named.requester, parent.requester) if parent else (),
             scopes=named.scopes,
             **first,
         )
@@ -245,6 +281,9 @@ async def _acreate(
     try:
         await whole(on_loop(store).create(branch, change, exclusive=exclusive))
         _begun(runner, change, intents)
+    except GeneratorExit:  # garbage of a loop that was closed: nothing can be awaited here, and the lease runs out
+        runner.ledger.drop()
+        raise
     except BaseException as error:
         if not isinstance(error, Exception):
             with suppress(Exception):

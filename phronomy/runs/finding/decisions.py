@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from phronomy.approvals.answers import KINDS, answer_digest, check_key
+from phronomy.approvals.answers import ANSWERS, answer_digest, check_key
 from phronomy.conversation.input import read_input
-from phronomy.errors import InvalidDecision, UnknownPending
+from phronomy.errors import InvalidDecision, NothingDecided, UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id
@@ -20,7 +20,10 @@ from phronomy.records.principals import Principal
 
 @dataclass(frozen=True)
 class Choice:
-    """What a caller of `resume` or `step` decides. `listed` is the one request, as the list of what waits shows it."""
+    """The choice of a caller of `resume` or `step`. `listed` is the one request, as the list of waiting requests shows it.
+
+    `unseen` are the requests of the branch at `write_to` that do not wait at the checkpoint that it starts from.
+    """
 
     approved: bool | None
     reason: str | None
@@ -32,6 +35,7 @@ class Choice:
     key: str | None = None
     write_to: str | None = None
     listed: PendingApproval | None = None
+    unseen: frozenset[str] = frozenset()
 
     @property
     def decides(self) -> bool:
@@ -99,12 +103,9 @@ def check_undecided(choice: Choice) -> None:
 def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
     check_choice(choice)
-    # The first one alone. To say yes once is not to say yes to all that the model asked for at the same time.
     if choice.approved is not None:
-        waiting = given.pending
-        if not waiting:
-            raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
-        return {waiting[0].id: Approve() if choice.approved else Reject(reason=choice.reason)}
+        item = the_only(given.pending, given.id)
+        return {item.id: Approve() if choice.approved else Reject(reason=choice.reason)}
     # A breakpoint asks for nothing but to go on. An approval is never given by leaving it out (law 1).
     if not choice.decisions:  # to go on is all that a breakpoint waits for
         return {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
@@ -114,7 +115,7 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     named = {item.call_id for item in known.values()}.union(*[(call.id, call.original_id) for _, call in _calls(given)])
     for id, answer in choice.decisions.items():
         # A subclass could carry anything. A decision is stored, and read by whoever comes later, so it is one of four.
-        if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
+        if type(answer) not in ANSWERS:  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
                 f"the decision on {quoted_id(id)} is {type(answer).__name__}; it must be Approve, Reject, Respond or Skip",
                 pending_id=kept_id(id) if isinstance(id, str) else None,
@@ -131,12 +132,45 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     return found
 
 
+def the_only(waiting: Sequence[PendingApproval], checkpoint_id: str) -> PendingApproval:
+    """The request that `approved=` decides: the only one here that people answer. Raises `UnknownPending`, `NothingDecided`."""
+    if not waiting:
+        raise UnknownPending(f"nothing is pending at checkpoint {checkpoint_id}", pending_id="")
+    # To say yes once is not to say yes to all that the model asked for at the same time, nor to the first of them.
+    asked = _for_people(waiting)
+    if len(asked) > 1:
+        ids = [item.id for item in asked]
+        raise NothingDecided(
+            f"approved= decides one request, and {len(ids)} wait at checkpoint {checkpoint_id}: {', '.join(ids)}. Nothing was decided:"
+            f" give {ways_to_decide(waiting)}",
+            pending_ids=ids,
+        )
+    return asked[0]
+
+
+def ways_to_decide(waiting: Sequence[PendingApproval]) -> str:
+    """The arguments with which a caller can decide these requests."""
+    asked = _for_people(waiting)
+    if elsewhere := [item.id for item in asked if item.external]:
+        return f"decisions={{pending_id: ...}}, with Respond(content=...) for what is external ({', '.join(elsewhere)})"
+    if not asked[0].asks_human:
+        return "decisions={pending_id: Reject()} to give up what is waited for, or send the event or wait for the time"
+    if len(asked) > 1:
+        return "decisions={pending_id: Approve()} or Reject() for each of them that you decide, or use approve_all for all approvals"
+    return "approved=True or False, or decisions={pending_id: Approve()}"
+
+
+def _for_people(waiting: Sequence[PendingApproval]) -> Sequence[PendingApproval]:
+    """The requests among these that people answer; all, if they wait for events, times and runs alone."""
+    return [item for item in waiting if item.asks_human] or waiting
+
+
 def meant_by(given: Checkpoint, id: str) -> PendingApproval:
     """What waits at a checkpoint under this id: a pending id, or the id of a call where that names this call alone.
 
     The model chooses the ids of calls, and may choose one that is already there. So the id of a call counts only if no other call,
-    of the run or of one inside it, has it or was renamed from it, and nothing else waits under it. Raises `UnknownPending`,
-    `InvalidDecision`.
+    of the run or of one inside it, has it or was renamed from it, and nothing else waits under it. A pending id means its request
+    also where a call was renamed from it. Raises `UnknownPending`, `InvalidDecision`.
     """
     waiting = given.pending
     # A model could choose the id of its call so that it looks like the pending id of another. Both readings are tried, and only one
@@ -144,7 +178,11 @@ def meant_by(given: Checkpoint, id: str) -> PendingApproval:
     own = [item for item in waiting if item.id == id]
     shown = [item for item in waiting if item.call_id == id]
     called = [each for each in _calls(given) if id in (each[1].id, each[1].original_id)]
-    if own and all(item in own for item in shown) and all(_is_of(own[0], *each, id) for each in called):
+    if (
+        own
+        and all(item in own for item in shown)
+        and all(_is_of(own[0], *each, id) for each in called if each[1].id == id)
+    ):
         return own[0]
     if not own and len(called) == len(shown) == 1 and _is_of(shown[0], *called[0], id):
         return shown[0]

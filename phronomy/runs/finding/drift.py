@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from typing import Literal, TypeAlias
 
+from phronomy.approvals.policy import rules_noted
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer, Approve, Decision, Reject, Skip
 from phronomy.rules.votes import GOVERNED
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.tool import Tool
@@ -25,44 +29,46 @@ _PARTS = {
 _STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
 
 
+Fate: TypeAlias = Literal["runs", "edited", "rests"]
+"""The fate of a call: it runs with the arguments that were shown, runs with edited ones, or does not run now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Drift:
     """What has changed in an agent since it made a checkpoint, in words.
 
-    `changed` lists the changes that affect pending requests; `resume` refuses them unless the caller accepts them.
-    `compatible` lists all other changes.
+    `changed` lists the changes that affect pending requests; `resume` refuses them unless the caller accepts them. A
+    rejection is never refused because the tool has changed. `asked_again` lists the pending calls whose arguments the tool
+    reads as others now, such as with a new default filled in: an approval of such a call is asked for again, with the new
+    arguments. `compatible` lists all other changes.
     """
 
     changed: tuple[str, ...] = ()
     compatible: tuple[str, ...] = ()
+    asked_again: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """The changes in the tools of open calls.
+
+    `unfit` says that a call cannot run any more, even if the changes are accepted. `stale` are the places of the calls that are asked
+    again.
+    """
+
+    changed: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    unfit: bool = False
+    stale: set[str] = field(default_factory=set)
 
 
 def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> Drift:
     """How `spec` differs from the agent that made the checkpoint, judged by the calls that are open in `runners`."""
-    changed: list[str] = []
-    if checkpoint.agent.name != spec.name:
-        changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
-    around: list[Checkpoint] = []
-    # Every run inside that waits, too: an agent as a tool may have changed as well, and goes on with the same resume.
-    for runner in runners:
-        around.append(runner.state)
-        if runner.state.path and runner.state.agent.name != runner.home.name:
-            changed.append(
-                f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
-            )
-        for call in runner.state.calls:
-            # A stop has no tool that could have changed.
-            if call.gate:
-                continue
-            # Only calls that may still run, or are decided: what has settled runs under no gate any more.
-            found: list[str] = []
-            if call.status in ("asking", "pending", "answered", "ready", "failed") or _asks(runner, call):
-                found = _call_changes(runner, call)
-            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, around)
-        changed += runner.home.lost(runner.state)
+    found = changes_in(checkpoint, spec, runners, {}, "runs")
+    changed, again = tuple(dict.fromkeys(found.changed)), tuple(dict.fromkeys(found.again))
     # Equal texts mean that nothing changed: no need to look for what did.
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
-        return Drift(tuple(dict.fromkeys(changed)), ())
+        return Drift(changed, (), again)
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
     compatible = _differences(before, after, _tool_of(spec))
     team_before, team_after = _named(before, "team"), _named(after, "team")
@@ -74,16 +80,80 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
         else:
             differs = _differences(team_before[name], team_after[name], "tool")
             compatible += [f"agent {name!r}: {each}" for each in differs]
-    return Drift(tuple(dict.fromkeys(changed)), tuple(compatible))
+    return Drift(changed, tuple(compatible), again)
 
 
-def _rules_in(fingerprint: object) -> list[object]:
-    """The rules of approval policies that a checkpoint notes of an agent, and of those that it may hand over to."""
-    found = fingerprint.get("policy") if isinstance(fingerprint, dict) else None
-    rules = list(found) if isinstance(found, list) else []
-    for each in _named(fingerprint, "team").values() if isinstance(fingerprint, dict) else ():
-        rules += _rules_in(each)
-    return rules
+def changes_in(
+    checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner], answers: Mapping[str, Answer], waits: Fate
+) -> Found:
+    """The changes in the tools of the calls that are open in `runners`, as far as they matter to the fate of each call.
+
+    `answers` are about to be recorded, by pending id. `waits` is the fate of a call that nobody decides.
+    """
+    found = Found()
+    if checkpoint.agent.name != spec.name:
+        found.changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
+    around: list[Checkpoint] = []
+    fates: dict[str, Fate] = {id: _fate_by(answer) for id, answer in answers.items()}
+    # Every run inside that waits, too: an agent as a tool may have changed as well, and goes on with the same resume.
+    for runner in runners:
+        state = runner.state
+        around.append(state)
+        # What was decided higher up is handed down only when the run inside goes on.
+        for decision in state.decisions:
+            fates.setdefault(decision.pending_id, _fate_by(decision))
+        # What is refused inside runs nothing there, whoever goes on with it: the agent around it is the same.
+        left = {_fate_of(runner, call, fates, waits) for call in state.calls if call.result is None}
+        if state.path and state.agent.name != runner.home.name and left != {"rests"}:
+            found.changed.append(
+                f"at {state.path} the {runner.spec.kind} was {state.agent.name!r} and is {runner.home.name!r}"
+            )
+        for call in state.calls:
+            # A stop has no tool that could have changed.
+            if not call.gate:
+                _look_at(runner, call, fates, waits, around, found)
+        found.changed += runner.home.lost(state)
+    return found
+
+
+def _look_at(
+    runner: Runner, call: Call, fates: Mapping[str, Fate], waits: Fate, around: list[Checkpoint], found: Found
+) -> None:
+    """Take note of what has changed for one call."""
+    # Only calls that may still run, or are decided: what has settled runs under no gate any more.
+    before = len(found.changed)
+    is_open = call.status in ("asking", "pending", "answered", "ready", "failed") or bool(_questions(runner, call))
+    is_open = (is_open or _calls_others(runner, call)) and not _goes_on_inside(runner, call)
+    # What is rejected does not run: it needs no tool, so nothing that became of the tool keeps it from that (law 10).
+    if is_open and (fate := _fate_of(runner, call, fates, waits)) != "rests":
+        _call_changes(runner, call, fate, found)
+    if len(found.changed) == before:
+        found.changed += _run_changes(runner, call) or _newly_asked(runner, call, around)
+
+
+def _fate_by(answer: Answer | Decision) -> Fate:
+    """The fate of a call by an answer."""
+    if isinstance(answer, Reject | Skip) or (
+        isinstance(answer, Decision) and answer.kind not in ("approve", "respond", "edit")
+    ):
+        return "rests"
+    edits = isinstance(answer, Approve | Decision) and answer.__dict__["args"] is not None
+    return "edited" if edits else "runs"
+
+
+def _fate_of(runner: Runner, call: Call, fates: Mapping[str, Fate], waits: Fate) -> Fate:
+    """The fate of an open call."""
+    asked = _questions(runner, call)
+    if asked and not _calls_others(runner, call):
+        return _least({fates.get(item, waits) for item in asked})
+    if call.status in ("pending", "answered"):
+        return fates.get(call.pending_id or "", waits)
+    return "runs"
+
+
+def _least(fates: Iterable[Fate]) -> Fate:
+    """The fate of a call by the answers to the questions of its body: one answer may make it run."""
+    return "rests" if set(fates) == {"rests"} else "runs"
 
 
 def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[str]:
@@ -94,8 +164,8 @@ def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[s
     if (tool := runner.spec.tool(call)) is None:
         return []
     # By agent and pattern, and not by its function: a predicate has no name that would outlive a release.
-    known = [rule for state in around for rule in _rules_in(state.agent.fingerprint)]
-    new = [rule for rule in runner.rules_about(tool) if [rule.of, rule.pattern] not in known]
+    known = [rule for state in around for rule in rules_noted(state.agent.fingerprint)]
+    new = [rule for rule in runner.rules_about(call, tool) if [rule.of, rule.pattern] not in known]
     return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
 
 
@@ -125,9 +195,22 @@ def _tool_of(spec: Spec) -> str:
     return "node" if spec.kind == "graph" else "tool"
 
 
-def _asks(runner: Runner, call: Call) -> bool:
-    """Whether the body of the call waits for an answer, with which it is to run again."""
-    return any(item.why == "question" and item.path == runner.state.path for item in call.waiting)
+def _questions(runner: Runner, call: Call) -> list[str]:
+    """The pending ids under which the body of the call waits for answers, with which it is to run again."""
+    return [item.id for item in call.waiting if item.why == "question" and item.path == runner.state.path]
+
+
+def _calls_others(runner: Runner, call: Call) -> bool:
+    """True if the body of the call waits for calls that it has made: it runs again, whatever their decisions are."""
+    nested = runner.spec.nested(runner.state, call) if call.waiting else None
+    return nested is not None and nested.is_body and any(item.path != runner.state.path for item in call.waiting)
+
+
+def _goes_on_inside(runner: Runner, call: Call) -> bool:
+    """True if the call has begun, and all that is left is to continue the run inside it."""
+    # Its approval was carried out before. A call that waits for that run is not looked at either, so both ways to continue agree.
+    nested = runner.spec.nested(runner.state, call) if call.stopped and call.status in ("ready", "failed") else None
+    return nested is not None and not nested.is_body
 
 
 def _run_changes(runner: Runner, call: Call) -> list[str]:
@@ -149,46 +232,71 @@ def _run_changes(runner: Runner, call: Call) -> list[str]:
     ]
 
 
-def _call_changes(runner: Runner, call: Call) -> list[str]:
+def _call_changes(runner: Runner, call: Call, fate: Fate, found: Found) -> None:
+    """Take note of what has changed in the tool of a call that may run."""
     tool, kind = runner.spec.tool(call), _tool_of(runner.spec)
     if tool is None:
-        return [f"{kind} {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
+        found.unfit = True
+        found.changed.append(f"{kind} {call.tool.name if call.tool else call.name!r} of a pending call is gone")
+        return
     assert call.tool is not None
-    found: list[str] = []
     # A tool of the same name from another server is another tool, whatever its schema says.
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
-        found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
+        found.changed.append(
+            f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})"
+        )
     now = tool.identity()
     # A label in a configuration may point to another server after a deploy, and the approval was for what runs at the first.
     if now.endpoint != call.tool.endpoint:
         places = " and now ".join(each or "in this process" for each in (call.tool.endpoint, now.endpoint))
-        found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
+        found.changed.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
     # What a server says of its tool is what a human read when they approved. A server can change it at any time.
     if now.description_hash != call.tool.description_hash:
-        found.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
+        found.changed.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
     # A gate that is stricter now is no drift: the call stops at it, with `NotAuthorized`. One that is looser would let through what
     # somebody wanted to be asked about.
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
-        found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
+        found.changed.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
     if _asks_for_people_now(call, tool):
-        found.append(
+        found.changed.append(
             f"{kind} {tool.name!r} of a pending call asks for certain people now, and the request for nobody in particular"
         )
-    text = call.json_text("args")
+    if fate != "edited":  # others are read, and judged, when the edit is
+        _look_at_arguments(runner, call, tool, found)
+
+
+def _look_at_arguments(runner: Runner, call: Call, tool: Tool, found: Found) -> None:
+    """Take note if the tool makes something else of the arguments of a call: what was shown is not what would run (law 2)."""
+    now = tool.identity()
+    of, text = f"{_tool_of(runner.spec)} {tool.name!r}", call.json_text("args")
     try:
-        # Read anew by the tool as it is now. If that makes something else of it, what was shown is not what would run (law 2).
-        same = tool.read(text) == text
-    except InvalidArguments:
-        same = False
-    if not same:
-        found.append(f"the arguments of a pending call are no longer valid for {kind} {tool.name!r}")
-    return found
+        read = tool.read(text)
+    except InvalidArguments as error:
+        found.unfit = True
+        # By name alone: what else is said of them may quote them.
+        names = ", ".join(dict.fromkeys(place.split("/")[1] for place, _ in error.places if place))
+        where = f" ({names})" if names else ""
+        found.changed.append(f"the arguments of a pending call are no longer valid for {of}{where}")
+        return
+    if read == text:
+        return
+    # A server may change its tool at any time, and a tool that is as it was reads the world anew: neither is a release, and to ask
+    # again and again would wear a human down. What has begun keeps its arguments: with others it might happen twice.
+    assert call.tool is not None
+    # The channels of a graph are in no schema of its nodes; a state that was read is read as the same again.
+    is_release = (now.schema_hash != call.tool.schema_hash or runner.spec.kind == "graph") and now.endpoint is None
+    if not is_release or call.attempt or call.stopped:
+        found.changed.append(f"the arguments of a pending call are no longer valid for {of}")
+        return
+    found.stale.add(runner.path_in(call.id))
+    found.again.append(f"the arguments of a pending call are read as others now by {of}, so it is asked again")
 
 
 def _asks_for_people_now(call: Call, tool: Tool) -> bool:
     """Whether a request could be decided by anybody, and the tool would ask for certain people if it were asked today."""
-    # Where the request names people, it keeps those that it was asked with, whatever the tool says now.
-    waits = call.status in ("asking", "pending", "answered") and call.why in GOVERNED
-    if not waits or tool.gate != "always" or tool.review is None or not tool.review.people.governs:
+    # Where the request names people, it keeps those that it was asked with, whatever the tool says now. An approval that nobody has
+    # carried out is as good as the request: with the store alone, anybody could give it after the deploy.
+    asked = call.why in GOVERNED and (call.status in ("asking", "pending", "answered") or call.approved is not None)
+    if not asked or tool.gate != "always" or tool.review is None or not tool.review.people.governs:
         return False
     return call.brief is None or all(level.of != "" for level in call.brief.approvers)

@@ -13,6 +13,7 @@ from phronomy.foundation.json_text import JsonError, canonical, clean
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.approvers import Approvers
 from phronomy.records.decisions import Reject
+from phronomy.runs.body_spec import BodySpec
 from phronomy.tools.approval import Review
 from phronomy.tools.context import InvalidArguments, ToolContext
 from phronomy.tools.tool import Tool
@@ -104,11 +105,13 @@ def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
 
 
 def _inside(spec: Spec, step: str) -> Spec | None:
-    """The spec behind a tool or a node of this name, or of an agent that the conversation may be handed to."""
+    """The spec behind a tool or a node of this name, or of what its body calls, or of an agent that may be handed the conversation."""
     inner = getattr(spec.tools.get(step), "inner", None)
     if inner is not None:
         found: Spec = inner.spec
         return found
+    if (tool := spec.tools.get(step)) is not None and tool.calls:
+        return BodySpec(outer=spec, of=tool)
     return next((each for each in getattr(spec, "team", {}).values() if each.name == step), None)
 
 

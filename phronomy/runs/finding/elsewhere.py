@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision
 from phronomy.foundation.ids import findable
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, PendingApproval, Reject
 from phronomy.runs.finding import lookup
-from phronomy.runs.finding.decisions import Choice, check_choice
+from phronomy.runs.finding.decisions import Choice, check_choice, the_only
 from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
@@ -46,27 +46,33 @@ class Elsewhere:
     def choice(self, choice: Choice, first: Checkpoint) -> Choice:
         """The choice with the pending ids of the new branch: the caller knows those of the checkpoint that it starts from.
 
-        Raises `UnknownPending` if nothing waits there, and `InvalidDecision` for a question, which the new branch asks anew.
+        Raises `UnknownPending` if nothing waits there, `NothingDecided` if one `approved=` is given for several requests, and
+        `InvalidDecision` for a request that the new branch asks anew: a question, or one inside a call that is to be approved again.
         """
         check_choice(choice)
         waiting = as_sealed(self.origin).pending
+        asked = {_asked(item) for item in waiting}
+        choice = replace(choice, unseen=frozenset(item.id for item in first.pending if _asked(item) not in asked))
         if choice.approved is not None:
-            if not waiting:
-                raise UnknownPending(f"nothing is pending at checkpoint {self.origin.id}", pending_id="")
-            # What is first at the checkpoint, as the caller sees it. In the branch something else may be first (law 1).
+            # What waits at the checkpoint, as the caller sees it. In the branch something else may wait (law 1).
+            item = the_only(waiting, self.origin.id)
             answer = Approve() if choice.approved else Reject(reason=choice.reason)
-            choice = replace(choice, approved=None, reason=None, decisions={waiting[0].id: answer})
+            choice = replace(choice, approved=None, reason=None, decisions={item.id: answer})
         if choice.decisions is None:
             return choice
+        # By what is asked, and not by the place in the list: of what waits at the checkpoint, some may be decided by now.
+        here = {_asked(item): item.id for item in first.pending}
         for item in waiting:
-            if item.why == "question" and not choice.decisions.keys().isdisjoint((item.id, item.call_id)):
+            question = item.why == "question"
+            if (question or _asked(item) not in here) and not choice.decisions.keys().isdisjoint(
+                (item.id, item.call_id)
+            ):
+                what = "is a question" if question else "waits inside a call that is to be approved again"
                 raise InvalidDecision(
-                    f"pending {item.id} is a question, and branch {self.branch.id!r} asks it anew: nothing was decided. Resume with"
+                    f"pending {item.id} {what}, and branch {self.branch.id!r} asks it anew: nothing was decided. Resume with"
                     " write_to= and without this decision, and answer what is asked at the checkpoint that you get",
                     pending_id=item.id,
                 )
-        # By what is asked, and not by the place in the list: of what waits at the checkpoint, some may be decided by now.
-        here = {_asked(item): item.id for item in first.pending}
         ids = {item.id: here[_asked(item)] for item in waiting if _asked(item) in here}
         return replace(choice, decisions={ids.get(id, id): answer for id, answer in choice.decisions.items()})
 

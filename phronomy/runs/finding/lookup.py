@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from phronomy.approvals.answers import check_listed, check_shown
@@ -47,19 +48,21 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import NO_BRIEF, SAID, Answer, PendingApproval
+from phronomy.records.decisions import NO_BRIEF, SAID, Answer, PendingApproval, Reject, Skip
 from phronomy.records.moves import Wait
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.result import Result
 from phronomy.records.trigger_errors import TriggerSuperseded
 from phronomy.records.validation import checked
 from phronomy.runs.finding.beginning import is_left
-from phronomy.runs.finding.decisions import Choice
-from phronomy.runs.finding.drift import drift_of
+from phronomy.runs.finding.decisions import Choice, ways_to_decide
+from phronomy.runs.finding.drift import Fate, changes_in
 from phronomy.runs.finding.results import result_of
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
+from phronomy.stores.derived.changes import not_found
 from phronomy.stores.derived.kept_texts import kept_by
+from phronomy.stores.derived.people import admit, check_known
 from phronomy.stores.log.log import as_sealed, rows_of
 from phronomy.stores.log.reading import read_entry
 from phronomy.stores.log.row_delta import outcome_from
@@ -161,7 +164,9 @@ def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
     try:
         return store.lineage(branch_id=given).branch.id
     except CheckpointNotFound:
-        return store.lineage(checkpoint_id=given).branch.id
+        with suppress(CheckpointNotFound):
+            return store.lineage(checkpoint_id=given).branch.id
+        raise not_found("run, branch or checkpoint", given) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,13 +211,17 @@ def open_head(
 
 def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
     """Note what became of this run's calls in its other branches."""
-    for other in store.branches(run_id=branch.run_id):
+    branches = store.branches(run_id=branch.run_id)
+    ours = {each.id for each in branches}
+    for other in branches:
         if other.id == branch.id:
             continue
         keys: dict[tuple[str, str], str] = {}  # of the last start of each call
         begun: dict[tuple[str, str], str] = {}
         asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
+            if entry.branch_id not in ours:  # of the run before in the thread, whose calls may have the same ids
+                continue
             outcome = read_entry(entry, outcome_from, entry.body) if entry.checkpoint_id is None else None
             # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
@@ -264,17 +273,17 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
             raise busy(opened.branch)
         # Something may wait at the head that the caller has not seen, or something may be due that needs no decision. Then to go on
         # is right, and not an error.
-        told = {item.id for item in opened.head.pending}
+        told = {item.id for item in opened.head.pending} - choice.unseen
         rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
         if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
-            ways = "approved=True or False for all of them, or decisions={pending_id: Approve()}"
-            if elsewhere := [item.id for item in state.pending if item.external]:
-                ways = f"decisions={{pending_id: ...}}, with Respond(content=...) for what is external ({', '.join(elsewhere)})"
             raise NothingDecided(
-                f"run {state.run_id} waits for a decision on {', '.join(waiting)}: give {ways}",
+                f"run {state.run_id} waits for a decision on {', '.join(waiting)}: give {ways_to_decide(state.pending)}",
                 pending_ids=waiting,
             )
-    check_drift(opened, accept=choice.accept_changes)
+    # A no runs nothing, so it needs nothing of the agent, whatever else waits beside it. Nor does an answer that came too late.
+    counts = {id: answer for id, answer in found.items() if id not in opened.lapsed}
+    refuses = bool(found) and all(isinstance(answer, Reject | Skip) for answer in counts.values())
+    check_drift(opened, accept=choice.accept_changes, answers=counts, waits="rests" if refuses else "runs")
 
 
 def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
@@ -300,7 +309,7 @@ def at_rest(opened: Opened, accept_changes: bool) -> bool:
         and opened.branch.status != "running"
     ):
         return True
-    check_drift(opened, accept=accept_changes)
+    check_drift(opened, accept=accept_changes, waits="rests")  # nobody decides what waits
     return False
 
 
@@ -308,7 +317,9 @@ def cancelling(store: Store, reason: str | None, by: str | Principal | None) -> 
     """The end of a run that somebody cancels. Raises `InvalidDecision`."""
     if reason is not None and not isinstance(reason, str):
         raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
-    return Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(store))
+    who = admit(store, as_principal(by))
+    unnamed = who is None and bool(reason)
+    return Ending(status="cancelled", reason=reason, by=who, unnamed=unnamed, at=now(store))
 
 
 def halting(store: Store, grace: float | None, reason: str | None, by: str | Principal | None) -> Halted:
@@ -317,7 +328,9 @@ def halting(store: Store, grace: float | None, reason: str | None, by: str | Pri
         raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
     if grace is not None and (not is_number(grace) or not 0 <= grace < math.inf):
         raise ConfigurationError("grace is a number of seconds, 0 or more, or None for as long as it takes")
-    return Halted(pending_id=new_id("pend"), grace=grace, reason=reason, by=as_principal(by), at=now(store))
+    who = as_principal(by)
+    check_known(store, who)
+    return Halted(pending_id=new_id("pend"), grace=grace, reason=reason, by=who, at=now(store))
 
 
 def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
@@ -339,7 +352,7 @@ def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
         run_id=branch.run_id,
         checkpoint_id=branch.head or "",
         pending_ids=pending,
-    )
+    ) from None  # that the store found the thread taken says nothing more
 
 
 def handed_over(opened: Opened) -> Result[Any]:
@@ -416,8 +429,9 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
                 raise CheckpointError(
                     f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
                 )
-            # The votes on it are noted out here.
-            return asks, waiting.evolve(votes=item.votes)
+            # The votes on it are noted out here, and so is who has written in the conversation.
+            brief = waiting.brief and waiting.brief.evolve(approvers=item.approvers)
+            return asks, waiting.evolve(votes=item.votes, brief=brief)
     raise UnknownPending(f"nothing waits under {quoted_id(pending_id)}", pending_id=pending_id)
 
 
@@ -440,20 +454,42 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
                 yield from all_runners(child_of(runner, call, nested))
 
 
-def check_drift(opened: Opened, *, accept: bool) -> None:
-    """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
-    spec = opened.runner.home
+def open_runners(runner: Runner) -> Iterator[Runner]:
+    """As `all_runners`, with the nested runs that were decided on, and go on next."""
+    yield runner
+    for call in runner.state.calls:
+        if call.waiting or (call.stopped and call.status in ("ready", "failed")):
+            nested = runner.spec.nested(runner.state, call)
+            if nested is not None and fits(runner, call, nested):
+                yield from open_runners(child_of(runner, call, nested))
+
+
+def check_drift(
+    opened: Opened, *, accept: bool, answers: Mapping[str, Answer] | None = None, waits: Fate = "runs"
+) -> None:
+    """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it.
+
+    Calls that the agent would run with other arguments than those that were shown are to be asked about again.
+    """
+    runner, spec = opened.runner, opened.runner.home
     # Not a matter of accepting: the rules of a graph cannot read the state of an agent.
     if opened.head.kind != spec.kind:
         raise CheckpointError(
             f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"
         )
     # Judged by every run that waits, before anything of the decision is written (law 10).
-    drift = drift_of(opened.head, spec, all_runners(opened.runner))
-    if drift.changed and accept is not True:
+    found = changes_in(opened.head, spec, open_runners(runner), answers or {}, waits)
+    runner.shared.stale = found.stale
+    if found.changed and accept is not True:
+        ways = "pass accept_changes=True to go on all the same"
+        if found.unfit:
+            ways = (
+                "reject the call, give arguments that the tool takes (Approve(args=...)), or resume with the agent as it was. With"
+                " accept_changes=True the call does not run, and the model is told so"
+            )
+        changed = tuple(dict.fromkeys(found.changed))
         raise AgentChanged(
-            f"checkpoint {opened.head.id} cannot be resumed by this {spec.kind}: {'; '.join(drift.changed)}. Nothing was consumed; "
-            "pass accept_changes=True to go on all the same",
+            f"checkpoint {opened.head.id} cannot be resumed by this {spec.kind}: {'; '.join(changed)}. Nothing was consumed; {ways}",
             checkpoint_id=opened.head.id,
-            changes=drift.changed,
+            changes=changed,
         )

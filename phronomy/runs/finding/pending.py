@@ -5,6 +5,7 @@ Nothing is written here. These functions block on the store; the async methods c
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from phronomy.approvals.answers import check_digest, check_listed, is_same_answer
@@ -23,6 +24,7 @@ from phronomy.records.result import Result
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
+from phronomy.stores.derived.changes import not_found
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, current
 from phronomy.stores.derived.requests import decision_under, waiting_under, waiting_with_branch
@@ -123,4 +125,6 @@ def _of_run(store: Store, id: str) -> tuple[Branch, Checkpoint]:
     try:
         return store.head(id)
     except CheckpointNotFound:
-        return store.locate(id)
+        with suppress(CheckpointNotFound):
+            return store.locate(id)
+        raise not_found("run, branch or checkpoint", id) from None

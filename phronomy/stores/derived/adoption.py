@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from phronomy.errors import CheckpointEdited, CheckpointNotFound, StoreError
+from phronomy.errors import CheckpointEdited, CheckpointError, CheckpointNotFound, StoreError
+from phronomy.foundation.quoting import quoted_id
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stores import dispatch
-from phronomy.stores.log.log import as_sealed, pending_rows, whole_entries
+from phronomy.stores.log.log import as_sealed, last_of, pending_rows, whole_entries
 from phronomy.stores.rows import Append, Branch
 
 if TYPE_CHECKING:
@@ -16,8 +17,18 @@ if TYPE_CHECKING:
 
 
 def adopt(store: Store, checkpoint: Checkpoint) -> None:
-    """Take a checkpoint in, as `Store.save` does, without looking at its values: the caller has validated it."""
-    sealed = as_sealed(checkpoint)
+    """Take a checkpoint in, as `Store.save` does, without looking at its values: the caller has validated it.
+
+    Raises `CheckpointError` for one that could not be read back as it is: nothing was written.
+    """
+    sealed, entries = as_sealed(checkpoint), tuple(whole_entries(checkpoint))
+    # Its parts may each be valid and not belong together, such as two runs in one call. Written, the store would have another
+    # checkpoint under its id.
+    if last_of(entries) != checkpoint:
+        raise CheckpointError(
+            f"checkpoint {quoted_id(checkpoint.id)} could not be read back as it is, so it was not written: its parts do not belong"
+            " together; it was edited or damaged"
+        )
     # A branch of its own, though the text names one: its log begins here, and nothing before it is known.
     branch = Branch.of(checkpoint)
     # Two checkpoints of one run may be brought one after the other. The second cannot be put behind the first, as what
@@ -27,7 +38,7 @@ def adopt(store: Store, checkpoint: Checkpoint) -> None:
     change = Append(
         branch_id=branch.id,
         seq=0,
-        entries=tuple(whole_entries(checkpoint)),
+        entries=entries,
         head=checkpoint.id,
         # Nobody drives it: as running it would look like the run of a dead worker, and `recover_all` would carry it on
         # without being asked. Failed can be resumed, and waits until somebody does.

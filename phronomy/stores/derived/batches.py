@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Final
 
-from phronomy.approvals.answers import KINDS
 from phronomy.errors import AlreadyVoted, CheckpointNotFound, InvalidDecision, NotAnApprover, PhronomyError, StoreError
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
 from phronomy.records.principals import Principal
-from phronomy.stores.derived.changes import check_batch
+from phronomy.stores.derived.changes import check_batch, check_moved
 from phronomy.stores.derived.deciding import check_given, decide, decided_before, decider, propose, tell_of
 from phronomy.stores.derived.requests import Request, request, waiting_with_branch
 from phronomy.stores.derived.voting import is_repeated, note_refusal
@@ -88,7 +88,11 @@ def decide_all(
 
 
 def _check_batch(answers: Sequence[Answered]) -> None:
-    """Refuse a batch that is too long, or that answers a request twice. Raises `InvalidDecision`."""
+    """Refuse a batch that is no list, is too long, or answers a request twice. Raises `InvalidDecision`."""
+    if not isinstance(answers, Sequence) or isinstance(answers, str):
+        raise InvalidDecision(
+            f"decide_all takes a list of Answered(pending_id=..., ...), not {type(answers).__name__}: nothing was decided"
+        )
     if len(answers) > MOST:
         raise InvalidDecision(
             f"{MOST:,} requests at most are decided in one call, not {len(answers):,}: nothing was decided. Make several calls"
@@ -125,14 +129,7 @@ def _together(store: Store, answers: Sequence[Answered], *, by: Principal, chann
         except CheckpointNotFound:  # one was deleted a moment ago: what is left of it is in the trail
             continue
         except Behind as behind:
-            # As in `decide`: a store that says so of a branch in which nothing has changed would do so for ever.
-            changed = next((change for change in changes if change.branch_id == str(behind)), changes[0])
-            snapshot = (changed.branch_id, changed.seq, changed.holder)
-            if snapshot in seen:
-                raise StoreError(
-                    f"branch {changed.branch_id} is the same as before, and the store says that it has changed"
-                ) from None
-            seen.add(snapshot)
+            check_moved(next((change for change in changes if change.branch_id == str(behind)), changes[0]), seen)
             continue
         for branch in branches:
             tell_of(store, branch)
@@ -148,6 +145,7 @@ def _checked(
     """
     found: dict[str, Request] = {}
     branches: dict[str, Branch] = {}
+    heads: dict[str, tuple[Branch, Checkpoint]] = {}
     changes: dict[str, Append] = {}
     for each in answers:
         waits = waiting_with_branch(store, each.pending_id)
@@ -159,7 +157,15 @@ def _checked(
         waiting, branch = waits[0], branches.setdefault(waits[1].id, waits[1])
         try:
             proposal = propose(
-                store, waiting, branch, each.answer, by=by, digest=each.digest, channel=channel, key=each.key
+                store,
+                waiting,
+                branch,
+                each.answer,
+                by=by,
+                digest=each.digest,
+                channel=channel,
+                key=each.key,
+                heads=heads,
             )
         except AlreadyVoted:
             if not is_repeated(store, each.pending_id, each.answer, each.digest, by, each.key):
@@ -167,7 +173,7 @@ def _checked(
             found[each.pending_id] = request(store, each.pending_id)
             continue
         except NotAnApprover as error:
-            note_refusal(store, error, KINDS[type(each.answer)], by, channel)
+            note_refusal(store, error, each.answer.kind, by, channel)
             raise
         found[each.pending_id] = proposal.found
         before = changes.get(branch.id)

@@ -38,6 +38,19 @@ def check_new(branch: Branch, change: Append) -> None:
     _check_values(change)
 
 
+def check_moved(change: Append, seen: set[tuple[str, int, Claim | None]]) -> None:
+    """Note a change that the store has refused as behind. Raises `StoreError` if it has refused the same one before.
+
+    A store that says so though nothing has changed contradicts itself, and would do so for ever.
+    """
+    place = (change.branch_id, change.seq, change.holder)
+    if place in seen:
+        raise StoreError(
+            f"branch {change.branch_id} is the same as before, and the store says that it has changed"
+        ) from None
+    seen.add(place)
+
+
 def check_change(change: Append) -> None:
     """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
     _check_values(change)
@@ -260,6 +273,8 @@ def not_found(what: str, id: str) -> CheckpointNotFound:
     # The two ids are next to each other in every list of what waits, and easily mixed up.
     if isinstance(id, str) and id.startswith("pend_"):
         told += ": that is a pending id, which decide takes; store.pending() says at which checkpoint it waits"
+    elif what == "checkpoint" and isinstance(id, str) and id.startswith("run_"):
+        told += ": that is the id of a run; store.head(run_id) has the checkpoint where the run stands"
     return CheckpointNotFound(told, id=kept_id(id))
 
 

@@ -11,7 +11,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from phronomy.approvals.answers import KINDS, answer_digest, check_answer, check_digest, check_key, is_same_answer
+from phronomy.approvals.answers import (
+    ANSWERS,
+    answer_digest,
+    check_answer,
+    check_digest,
+    check_key,
+    has_words,
+    is_same_answer,
+    shows_something_else,
+)
 from phronomy.errors import (
     AlreadyVoted,
     CheckpointAlreadyResumed,
@@ -19,26 +28,39 @@ from phronomy.errors import (
     InvalidDecision,
     NotAnApprover,
     RequestExpired,
-    StoreError,
 )
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonText
-from phronomy.records.calls import Decided, Voted
-from phronomy.records.decisions import SAID, Answer, Approve, Decision, PendingApproval, Reject, Respond
+from phronomy.records.calls import Added, Decided, Reminded, Voted
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import (
+    SAID,
+    Answer,
+    Approve,
+    Decision,
+    PendingApproval,
+    Reject,
+    Respond,
+    blocked_by,
+    metadata_of,
+)
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.trigger_errors import TriggerSuperseded
+from phronomy.rules.voted_calls import with_more
 from phronomy.stores import dispatch
+from phronomy.stores.derived.changes import check_moved
 from phronomy.stores.derived.listing import Waiting
+from phronomy.stores.derived.people import as_met
 from phronomy.stores.derived.requests import (
     Request,
     decision_under,
-    description_of,
     request,
     request_decided,
     request_of,
-    schema_of,
     waiting_with_branch,
+    with_kept,
 )
+from phronomy.stores.derived.voters import check_may_decide
 from phronomy.stores.derived.voting import is_repeated, note_refusal, voted
 from phronomy.stores.derived.waits import check_in_time, firing, record_of, waiting_on
 from phronomy.stores.log.log import journal_entry, pending_row, trail_row
@@ -62,7 +84,7 @@ def decide(
     """As `Store.decide`."""
     who = decider(by, channel)
     check_given(answer, digest, key)
-    seen: set[tuple[int, Claim | None]] = set()
+    seen: set[tuple[str, int, Claim | None]] = set()
     while True:
         if (waits := waiting_with_branch(store, pending_id)) is None:
             return decided_before(store, pending_id, answer, who, digest, key)
@@ -74,7 +96,7 @@ def decide(
                 return request(store, pending_id)
             raise
         except NotAnApprover as error:
-            note_refusal(store, error, KINDS[type(answer)], who, channel)
+            note_refusal(store, error, answer.kind, who, channel)
             raise
         change = proposal.change
         try:
@@ -82,13 +104,8 @@ def decide(
         except CheckpointNotFound:  # it was deleted a moment ago: what is left of it is in the trail
             continue
         except Behind:
-            # Something was written meanwhile: perhaps this very decision, by somebody else. A store that says so though nothing has
-            # changed contradicts itself, and would do so for ever.
-            if (change.seq, change.holder) in seen:
-                raise StoreError(
-                    f"branch {branch.id} is the same as before, and the store says that it has changed"
-                ) from None
-            seen.add((change.seq, change.holder))
+            # Something was written meanwhile: perhaps this very decision, by somebody else.
+            check_moved(change, seen)
             continue
         tell_of(store, branch)
         return proposal.found
@@ -106,7 +123,7 @@ def decider(by: str | Principal, channel: str | None) -> Principal:
 
 def check_given(answer: Answer, digest: str, key: str | None) -> None:
     """Refuse what is no answer to any request. Raises `InvalidDecision`."""
-    if type(answer) not in KINDS:
+    if type(answer) not in ANSWERS:
         raise InvalidDecision(f"the answer is Approve, Reject, Respond or Skip, not {type(answer).__name__}")
     if not isinstance(digest, str):
         raise InvalidDecision(f"the digest is text, not {type(digest).__name__}")
@@ -131,22 +148,25 @@ def propose(
     digest: str,
     channel: str | None,
     key: str | None,
+    heads: dict[str, tuple[Branch, Checkpoint]] | None = None,
 ) -> Proposal:
     """The write that decides what waits on a branch, or votes on it. Nothing is written.
 
-    Raises `InvalidDecision`, `RequestExpired`, `NotAnApprover`, `AlreadyVoted`, `TriggerSuperseded`.
+    `heads` are the ends of the logs that were read already, by branch. Raises `InvalidDecision`, `RequestExpired`, `NotAnApprover`,
+    `AlreadyVoted`, `TriggerSuperseded`.
     """
     at = datetime.fromtimestamp(store.clock(), UTC)
+    check_may_decide(store, waiting.approval.id, by)
+    by = as_met(store, by) if has_words(answer) else by
+    waiting = as_in_log(store, waiting, branch, {} if heads is None else heads)
     _check(waiting.approval, answer, digest, at)
     beside = waiting_on(store, branch) if waiting.approval.trigger is not None else []
     check_in_time(waiting, beside, at)
     # Read before the write: a read that fails after it would report that nothing was decided.
-    schema = schema_of(store, waiting.approval)
-    description = description_of(store, waiting.approval)
-    _check_edit(waiting.approval, answer, schema)
+    found = with_kept(store, request_of(waiting, branch, at))
+    _check_edit(waiting.approval, answer, found.schema)
     decision = _decision(waiting.approval, answer, by, channel, key, at)
     outcome = voted(store, waiting.approval, decision, at)
-    found = replace(request_of(waiting, branch, at), schema=schema, description=description)
     if isinstance(outcome, Voted):
         found = replace(found, approval=found.approval.evolve(votes=outcome.decision.votes))
     else:
@@ -154,6 +174,42 @@ def propose(
         if beside:
             return Proposal(change=firing(store, branch, waiting, beside, outcome), found=found)
     return Proposal(change=_change(store, branch, waiting, outcome), found=found)
+
+
+def as_in_log(store: Store, waiting: Waiting, branch: Branch, heads: dict[str, tuple[Branch, Checkpoint]]) -> Waiting:
+    """The request as the log of its branch has it, with its votes. Raises `InvalidDecision` if the list shows another one.
+
+    People are shown the list, and the log is carried out: a writer who can change one of the two alone decides nothing by that.
+    """
+    if branch.id not in heads:
+        heads[branch.id] = store.head(branch.id)
+    now, head = heads[branch.id]
+    if now.seq != branch.seq:  # somebody has written meanwhile: then our write is refused, and all is looked at again
+        return waiting
+    id = waiting.approval.id
+    item = _pending_in(head, id)
+    if item is None:
+        raise shows_something_else(id, head.id)
+    if waiting.approval != item:  # both are of one moment here, so nothing came between them
+        raise shows_something_else(id, head.id)
+    return replace(waiting, approval=item)
+
+
+def _pending_in(head: Checkpoint, pending_id: str) -> PendingApproval | None:
+    """The request that waits under this id at the end of a log, with the votes and reminders in its journal; None if none waits."""
+    item = next((each for each in head.pending if each.id == pending_id), None)
+    if item is None:
+        return None
+    for outcome in head.journal:
+        if isinstance(outcome, Reminded) and outcome.pending_id == pending_id:
+            item = item.evolve(reminded=outcome.step + 1)
+        elif isinstance(outcome, Voted | Decided) and outcome.decision.pending_id == pending_id:
+            if isinstance(outcome, Decided) or outcome.request is not None:
+                return None
+            item = item.evolve(votes=outcome.decision.votes)
+        elif isinstance(outcome, Added):
+            item = item.evolve(approvers=with_more(item.approvers, head.requester, [outcome.by]))
+    return item
 
 
 def tell_of(store: Store, branch: Branch) -> None:
@@ -191,7 +247,7 @@ def _check_edit(item: PendingApproval, answer: Answer, schema: JsonDict | None) 
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most decisions edit nothing
 
     # By the parameter alone: what stands deeper may be a key of the human's, and nobody here knows which parameters are secret.
-    if (wrong := misfit(answer.args, schema, whole=False)) is not None:
+    if (wrong := misfit(answer.args, schema, whole=False, declared=True)) is not None:
         raise InvalidDecision(
             f"the edited arguments of pending {item.id} do not fit the schema of {item.tool_name[:80]}: {wrong}. Nothing was decided:"
             " store.request(id).schema has it",
@@ -206,10 +262,11 @@ def _decision(
     return Decision(
         pending_id=item.id,
         digest=item.digest,
-        kind=KINDS[type(answer)],
+        kind=answer.kind,
         path=item.path,
         reason=answer.reason if isinstance(answer, Reject) else None,
         then=answer.then if isinstance(answer, Reject) else "continue",
+        blocks=blocked_by(answer.then, item.tool, item.__dict__["args"]) if isinstance(answer, Reject) else None,
         by=by,
         channel=channel,
         at=at,
@@ -220,6 +277,7 @@ def _decision(
     ).evolve(
         args=_edits(item, answer),
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
+        metadata=metadata_of(answer),
     )
 
 

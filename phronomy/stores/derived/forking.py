@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from phronomy.approvals.policy import patterns_noted
 from phronomy.errors import CheckpointError, ConfigurationError
 from phronomy.foundation.ids import findable, new_id
 from phronomy.records.audit import branch_record
 from phronomy.records.calls import path_inside
-from phronomy.records.chain import branch_off
+from phronomy.records.chain import branch_off, is_asked_anew
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.principals import Principal, as_principal
 from phronomy.stores import dispatch
 from phronomy.stores.derived.kept_texts import kept_by
-from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of, trail_row
-from phronomy.stores.rows import Append, Branch
+from phronomy.stores.derived.people import as_met, check_known
+from phronomy.stores.log.kept_members import Texts
+from phronomy.stores.log.log import as_sealed, inside_first, last_of, pending_rows, row_entry, trail_row, up_to
+from phronomy.stores.rows import Append, Branch, Entry
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -30,17 +33,20 @@ def fork(
     label: str | None,
     rerun: bool,
     by: str | Principal | None = None,
-    change: Callable[[Checkpoint], Checkpoint] | None = None,
+    change: Callable[[Checkpoint, Principal | None], Checkpoint] | None = None,
 ) -> Checkpoint:
     """Start a new branch at `checkpoint`, without the decisions after it, and return its first checkpoint.
 
-    `change` turns the checkpoint into the start of the branch. It is called before anything is written. The audit trail says who has
-    started the branch: `by`. Raises `InvalidDecision` for a `by` that is nobody.
+    `change` turns the checkpoint, with the runs nested in it, into the start of the branch, in the name of `by`. It is called before
+    anything is written. The audit trail says who has started the branch: `by`. Raises `InvalidDecision` for a `by` that is nobody.
     """
     check_goes_on(checkpoint)
     who = as_principal(by)
+    check_known(store, who)
     # Nothing is written before everything is made: a bad label or a change that raises leaves no half branch.
-    branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
+    met = as_met(store, who)
+    made = (lambda state: change(state, met)) if change is not None else None
+    branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=made)
     begun = told(store, begun, "fork", checkpoint, who, edited=change is not None)
     # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
     # whoever resumes it takes it.
@@ -56,6 +62,12 @@ def check_goes_on(checkpoint: Checkpoint) -> None:
         raise CheckpointError(
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
+
+
+def as_then(store: Store, checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with the nested runs as they were when it was written. A branch that starts there has these, and no others."""
+    entries = up_to(checkpoint.id, store.lineage(checkpoint_id=checkpoint.id).entries)
+    return last_of(entries, kept_by(store))
 
 
 def told(
@@ -90,32 +102,22 @@ def forked(
     label = findable("a label", label) if label is not None else None
     if not isinstance(rerun, bool):
         raise ConfigurationError(f"rerun is True or False, not {type(rerun).__name__}")
-    sealed = as_sealed(checkpoint)
     # From the store, not from the checkpoint in hand: it says in which log and after which entry the row stands, which
     # the branch needs.
     lineage = store.lineage(checkpoint_id=checkpoint.id)
-    entries = lineage.entries
-    place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
-    row, inside = entries[place], {part.path for part in checkpoint.nested}
-    # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
-    # it does not come along.
-    nested = {
-        part.path: part for part in rows_of(entries[: place + 1], kept_by(store)) if part.path in inside
-    }  # as they were then
+    entries = up_to(checkpoint.id, lineage.entries)
+    row, origin = entries[-1], last_of(entries, kept_by(store))
+    sealed = as_sealed(checkpoint)
     branch_id, at = branch_id or new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
     # Part of every idempotency key. The same salt makes the same key, and a settled result is found again; a new one
     # has the tool act once more.
     salt = branch_id if rerun else sealed.salt
     forks: dict[str, Checkpoint] = {}
     rows = []
+    policies = [pattern for part in (sealed, *origin.nested) for pattern in patterns_noted(part.agent.fingerprint)]
     # Innermost first, as the outer ones name the ids of those inside them.
-    for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
+    for part in (*inside_first(origin.nested), sealed):
         part = as_sealed(part)
-        unused = [
-            call
-            for call in part.calls
-            if call.status in ("asking", "pending", "answered") or (call.status == "ready" and call.approved)
-        ]
         first = branch_off(
             part,
             id=new_id("ckpt"),
@@ -123,18 +125,21 @@ def forked(
             at=at,
             salt=salt,
             # What waits gets new ids: the old ones belong to the branch that was forked, and a decision on one must not
-            # count in both. An approval that was not used yet is asked for again, for the same reason.
-            ids={call.id: new_id("pend") for call in unused},
+            # count in both. The approval of a call that has not settled is asked for again, for the same reason.
+            ids={call.id: new_id("pend") for call in part.calls if is_asked_anew(call)},
             nested={call.id: forks[path] for call in part.calls if (path := path_inside(part.path, call.id)) in forks},
+            policies=policies,
         )
         if part.path == "":
             first = first.evolve(label=label)
             # User code, before anything is written: if it raises, there is no branch.
-            first = first if change is None else change(first)
+            if change is not None:
+                first = as_sealed(change(first.evolve(nested=tuple(forks.values()))))
         forks[part.path] = first
         # What is new since the row that it forks, which the reader reaches through the parent's log; alone, the whole.
         rows.append(row_entry(None if alone else part, first, {}))
-    state = forks[""]
+    state = forks.pop("")
+    check_readable((*(() if alone else entries), *rows), kept_by(store), state, forks)
     # After the very row, and not after the journal behind it: that was decided later, and is not in the fork.
     after = {} if alone else {"parent_branch": row.branch_id, "parent_seq": row.seq, "seq": row.seq}
     branch = Branch.of(state, **after)
@@ -149,3 +154,15 @@ def forked(
         announce=lineage.branch.announced is not None and state.ended is None,
     )
     return branch, begun
+
+
+def check_readable(entries: Sequence[Entry], kept: Texts, state: Checkpoint, nested: Mapping[str, Checkpoint]) -> None:
+    """Refuse a branch that would not be read back as it is written. Raises `CheckpointError`, with nothing written."""
+    # A branch that cannot be read can be neither resumed nor cancelled, and keeps its thread busy for good. Branches are
+    # few, and the entries are in memory, so what the next reader does is done here first.
+    whole = state.evolve(nested=tuple(nested[path] for path in sorted(nested)))
+    if last_of(entries, kept, branch_id=state.branch_id) != whole:
+        raise CheckpointError(
+            f"a branch from checkpoint {state.parent_id} of run {state.run_id} could not be read again, so nothing was written:"
+            " start it from another checkpoint of the run (store.history)"
+        )

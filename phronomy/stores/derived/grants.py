@@ -18,18 +18,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.approvals.answers import check_digest
-from phronomy.errors import GrantRefused, InvalidDecision, RequestExpired, StoreError
+from phronomy.errors import GrantRefused, InvalidDecision, RequestExpired, StoreError, UnreadableRow
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
+from phronomy.foundation.unreadable import unreadable_row
 from phronomy.records.decisions import PAST
 from phronomy.records.grants import NEEDED, Given, Grant, GrantScope, Revoked, is_spent
-from phronomy.records.principals import Principal, as_principal
+from phronomy.records.principals import Principal, as_principal, id_of_person
 from phronomy.records.record import digest_of
 from phronomy.stores.derived.documents import MOST, documents_under
-from phronomy.stores.derived.people import as_listed
+from phronomy.stores.derived.listing import Listing, read_each
+from phronomy.stores.derived.people import as_known, person_known_as
 from phronomy.stores.derived.requests import Request, request
-from phronomy.stores.documents import Documents
+from phronomy.stores.documents import keeps_documents
 from phronomy.stores.native import apart
 from phronomy.stores.rows import Behind, Document
 
@@ -62,7 +64,7 @@ def grants_for(
 
     With `run_id`, those that are for other runs alone are left out, and are not read. With `pending_id`, those that this request
     has used come first, and are there though they are spent. A store that keeps no documents has none.
-    Raises `StoreError` if the row of one of them cannot be read.
+    A grant whose row cannot be read permits nothing, so it is left out.
     """
     # What is asked at each call must not fail in a store that was written before there were documents.
     if not keeps_documents(store):
@@ -70,7 +72,8 @@ def grants_for(
     place = digest_of(clean(agent), clean(tool)) + "/"
     places = [place] if run_id is None else [f"{place}/", f"{place}{digest_of(clean(run_id))}/"]
     now = store.clock()
-    found = (read(each) for prefix in places for each in documents_under(store, KIND, prefix, batch=_BATCH))
+    rows = (each for prefix in places for each in documents_under(store, KIND, prefix, batch=_BATCH))
+    found, _ = read_each(rows, read)
     # The names are compared once more: what stands under a key is what its row says it is.
     wanted = [
         each
@@ -90,22 +93,18 @@ async def agrants_for(
     return await apart(store, grants_for, store, agent, tool, run_id=run_id, pending_id=pending_id)
 
 
-def select(store: Store, agent: str | None, tool: str | None, *, over: bool) -> tuple[Grant, ...]:
+def select(store: Store, agent: str | None, tool: str | None, *, over: bool) -> Listing[Grant]:
     """The grants of the tenant, oldest first; with `over`, also those that are revoked or spent. Raises `StoreError`."""
     of_tool = digest_of(clean(agent), clean(tool)) + "/" if agent is not None and tool is not None else ""
     rows = documents_under(store, KIND, of_tool, batch=_BATCH)
     now = store.clock()
+    found, unreadable = read_each(rows, read)
     wanted = [
         each
-        for each in map(read, rows)
+        for each in found
         if agent in (None, each.agent) and tool in (None, each.tool) and (over or is_live(each, now))
     ]
-    return tuple(sorted(wanted, key=lambda each: (_made_at(each), each.id)))
-
-
-def keeps_documents(store: Store) -> bool:
-    """Whether the store keeps small documents: one that was written for an earlier release does not."""
-    return type(store).select_documents is not Documents.select_documents
+    return Listing(sorted(wanted, key=lambda each: (_made_at(each), each.id)), unreadable)
 
 
 def key_of(grant: Grant) -> str:
@@ -115,17 +114,14 @@ def key_of(grant: Grant) -> str:
 
 
 def read(found: Document) -> Grant:
-    """The grant in a document. Raises `StoreError` if it cannot be read, or is not the one of this key."""
+    """The grant in a document. Raises `UnreadableRow` if it cannot be read, or is not the one of this key."""
     try:
         grant = Grant.model_validate_json(found.text)
         if key_of(grant) == found.key and grant.at is not None and grant.givers:
             return grant
         raise ValueError("the row of another one")
-    except ValueError:
-        failure = StoreError(
-            f"grant {quoted_id(_id_of(found))} cannot be read: the row is damaged, or was written by a later release;"
-            " store.revoke(id) deletes it"
-        )
+    except (ValueError, TypeError):
+        failure = unreadable_row(KIND, _id_of(found), then="; store.revoke(id) deletes it")
     # Outside of the except block: the error above may quote what is in the row.
     raise failure
 
@@ -163,7 +159,15 @@ def give(store: Store, grant: Grant, by: str | Principal, channel: str | None) -
     if not _is_in_time(grant, store.clock()):
         raise GrantRefused("the time until which the grant would count is over: give a later one")
     # Whatever the record says of these, it says it of another grant, or of none.
-    made = grant.evolve(id=new_id(KIND), givers=(giver,), used=(), count=0, at=giver.at, revoked=None)
+    made = grant.evolve(
+        id=new_id(KIND),
+        givers=(giver,),
+        requester=_requester(store, grant.requester),
+        used=(),
+        count=0,
+        at=giver.at,
+        revoked=None,
+    )
     text = made.model_dump_json()
     # Looked at now, with all that is to come: a grant that is used must not grow until it cannot be written.
     if len(text.encode()) + (made.uses or 0) * (_LONGEST_PENDING + 3) + _ROOM > MOST:
@@ -203,7 +207,7 @@ def give_like(
     ids = {
         "run_id": found.run_id,
         "thread_id": found.thread_id,
-        "requester": item.requester.id if item.requester is not None else None,
+        "requester": id_of_person(item.requester) if item.requester is not None else None,
     }
     needed = NEEDED.get(scope)
     if needed is not None and ids[needed] is None:
@@ -261,7 +265,7 @@ def revoke(store: Store, id: str, by: str | Principal, reason: str | None) -> bo
     for document in _versions(store, id):
         try:
             grant = read(document)
-        except StoreError:
+        except UnreadableRow:
             # It counts for nobody, and stands in the way of each call of its tool: what is asked for is that it goes.
             store.delete_document(KIND, document.key)
             return True
@@ -311,8 +315,21 @@ def _giver(store: Store, by: str | Principal, channel: str | None) -> Given:
     who = as_principal(by)
     if who is None:
         raise InvalidDecision("by says who does it: a Principal, or its id as text that is not empty")
-    listed = keeps_documents(store) and as_listed(store, who)[1]
-    return Given(principal=who, at=datetime.fromtimestamp(store.clock(), UTC), channel=channel, listed=listed)
+    known = as_known(store, who) if keeps_documents(store) else who
+    if known is None:
+        raise GrantRefused(
+            f"{quoted_id(who.id)} was removed from the directory: nothing was granted, signed or revoked"
+        )
+    # Under the id that they gave, and with the roles of then: the directory is asked anew at each use. By then, an alias may be
+    # somebody else's, so the person is kept beside it.
+    giver = who.evolve(listed=known.listed, person=known.id if known.id != who.id else None)
+    return Given(principal=giver, at=datetime.fromtimestamp(store.clock(), UTC), channel=channel, listed=known.listed)
+
+
+def _requester(store: Store, id: str | None) -> str | None:
+    """The id of the person for whose runs a grant is: an alias may be somebody else's when it is used."""
+    person = person_known_as(store, id) if id is not None else None
+    return person.id if person is not None else id
 
 
 def _people(grant: Grant) -> set[str]:

@@ -6,19 +6,20 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypedDict, TypeVar
 
-from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
+from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, UnreadableRow, WaitTimeout
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.lazy_modules import asyncio
-from phronomy.foundation.quoting import quoted
-from phronomy.records.audit import AuditRecord
+from phronomy.foundation.quoting import kept_id, quoted, quoted_id
+from phronomy.foundation.unreadable import unreadable_row
+from phronomy.records.audit import AuditRecord, unreadable_record
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval, call_digest
 from phronomy.records.record import Time, reader_of
@@ -28,13 +29,17 @@ from phronomy.stores.log.kept_members import Texts, nothing_kept, whole_request
 from phronomy.stores.log.log import last_of, replay, up_to
 from phronomy.stores.native import apart
 from phronomy.stores.rows import (
+    EARLIEST,
     ENDED,
+    LATEST,
+    NO_TIME,
     AuditFilter,
     AuditRow,
     Branch,
     BranchFilter,
     CheckpointFilter,
     CheckpointRow,
+    DamagedBranch,
     Entry,
     Lineage,
     PendingFilter,
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from phronomy.stores.base import Store
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 # A run that ends at once is seen at once; one that waits for a human for a day costs two small reads a second.
@@ -94,11 +100,42 @@ class Told(TypedDict, total=False):
 
 
 class Page(list[T], Generic[T]):
-    """A page of a list. `next` is the value to pass as `after` for the next page; it is None on the last page."""
+    """A page of a list. `next` is the value to pass as `after` for the next page; it is None on the last page.
 
-    def __init__(self, items: list[T], next: str | None = None) -> None:
+    `unreadable` are the rows of this page that are damaged, or were written by a later release. They are not among the items, so
+    a page can have fewer items than its limit, or none, and still have a `next`.
+    """
+
+    def __init__(self, items: list[T], next: str | None = None, unreadable: Iterable[UnreadableRow] = ()) -> None:
         super().__init__(items)
         self.next = next
+        self.unreadable: tuple[UnreadableRow, ...] = tuple(unreadable)
+
+
+class Listing(tuple[T, ...], Generic[T]):
+    """A list as a whole. `unreadable` are the rows that are damaged, or were written by a later release: they are not in it."""
+
+    unreadable: tuple[UnreadableRow, ...]
+
+    def __new__(cls, items: Iterable[T] = (), unreadable: Iterable[UnreadableRow] = ()) -> Self:
+        """Make a list of these items."""
+        made = super().__new__(cls, items)
+        made.unreadable = tuple(unreadable)
+        return made
+
+
+def read_each(rows: Iterable[R], read: Callable[[R], T]) -> tuple[list[T], list[UnreadableRow]]:
+    """The items in these rows, in their order, and the errors of the rows that cannot be read."""
+    # One damaged row must not hide the others, from those who decide least of all. Nor is it left out in silence: whoever
+    # lists is told which it is.
+    found: list[T] = []
+    failed: list[UnreadableRow] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except UnreadableRow as error:
+            failed.append(error)
+    return found, failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +155,7 @@ class Waiting:
 
     @classmethod
     def of(cls, row: PendingRow, kept: Texts = nothing_kept) -> Waiting:
-        """Make the record from a row of a store; `kept` gives the texts that it names. Raises `StoreError` if it cannot be read."""
+        """Make the record from a row of a store; `kept` gives the texts that it names. Raises `UnreadableRow`."""
         try:
             # By the validator itself: the method around it takes 0.7 us, and a row 8 in all.
             approval: PendingApproval = PendingApproval.__pydantic_validator__.validate_json(whole_request(row, kept))
@@ -126,11 +163,14 @@ class Waiting:
             # somebody approve what they were not shown.
             if approval.digest != call_digest(approval.tool, approval.__dict__["args"]):
                 raise ValueError("the digest of a request is not that of its tool and arguments")
-        # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
-        # human has to see.
-        except (ValueError, TypeError, CheckpointError):  # its text would quote the row
-            raise StoreError(
-                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
+        except (ValueError, TypeError, AttributeError, CheckpointError):  # its text would quote the row
+            raise unreadable_row(
+                "request",
+                row.pending_id,
+                called="pending",
+                so=", so nobody can decide it",
+                run_id=row.run_id,
+                branch_id=row.branch_id,
             ) from None
         # 0.7 us, and 1.4 by its `__init__` with seven names.
         waiting = object.__new__(cls)
@@ -157,13 +197,13 @@ class CheckpointInfo:
 
     @classmethod
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
-        """Make the record from a row of a store. Raises `StoreError` if the row cannot be read."""
+        """Make the record from a row of a store. Raises `UnreadableRow`."""
         try:
             # The one value that is read out of a body: each row says it itself, whatever else it leaves to the rows
             # before it. A column for it would be one more in every row of the log.
             created_at = reader_of(Time).validate_strings(json.loads(row.body)["created_at"])
         except (ValueError, LookupError, TypeError):
-            raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
+            raise unreadable_row("checkpoint", row.checkpoint_id, run_id=row.run_id, branch_id=row.branch_id) from None
         return cls(
             id=row.checkpoint_id,
             label=row.label,
@@ -210,13 +250,26 @@ def pending_page(
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
     texts = kept_by(store)
-    return Page([Waiting.of(row, texts) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+    items, unreadable = read_each(kept, lambda row: Waiting.of(row, texts))
+    following = cursor("p", last.requested_at, last.n) if last is not None and leads_on(last, found) else None
+    return Page(items, following, unreadable)
+
+
+def leads_on(row: PendingRow, wanted: PendingFilter) -> bool:
+    """True if the place of a row leads to those behind it: rows without a time are the last, and none is before another."""
+    return wanted.newest or row.requested_at < NO_TIME
 
 
 def pending_rows(store: Store, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-    """As `Store.pending_rows`. Raises `CheckpointError` for a row that names a text which the store does not have."""
+    """As `Store.pending_rows`. A row that cannot be read is given as it is."""
     rows, kept = store.select_pending(pending_filter(store, run_id=run_id, thread_id=thread_id)), kept_by(store)
-    return [replace(row, body=whole_request(row, kept)) for row in rows]
+    found: list[PendingRow] = []
+    for row in rows:
+        try:
+            found.append(replace(row, body=whole_request(row, kept)))
+        except (ValueError, TypeError, AttributeError, CheckpointError):
+            found.append(row)
+    return found
 
 
 def count_pending(store: Store, wanted: Wanted, *, most: int | None = None) -> int:
@@ -250,7 +303,7 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
                 found += 1
                 if found == most:
                     return
-        if len(rows) < size:
+        if len(rows) < size or not leads_on(rows[-1], wanted):
             return
         # Where few rows of the first part were wanted, those that are may stand far behind.
         place, size = (rows[-1].requested_at, rows[-1].n), min(2 * size, BATCH)
@@ -258,7 +311,28 @@ def _asking(store: Store, wanted: PendingFilter, asks_human: bool) -> Iterator[P
 
 def _asks_human(store: Store, row: PendingRow) -> bool:
     """Whether a request waits for a human. Only what is a trigger is read for that: a text in a body has its quotes escaped."""
-    return '"trigger":{' not in row.body or Waiting.of(row, kept_by(store)).approval.asks_human
+    try:
+        return '"trigger":{' not in row.body or Waiting.of(row, kept_by(store)).approval.asks_human
+    except (TypeError, UnreadableRow):  # somebody is to see that it is damaged
+        return True
+
+
+def damage_of(store: Store, branches: Iterable[Branch]) -> dict[str, str]:
+    """The runs and forks that cannot be read, by the ids of their branches, with what is wrong. Those that have ended are not read."""
+    found: dict[str, str] = {}
+    for branch in branches:
+        if branch.status in ENDED and not isinstance(
+            branch, DamagedBranch
+        ):  # its log is not needed any more to carry it on
+            continue
+        try:
+            store.head(branch.id)
+        except CheckpointNotFound:
+            if isinstance(branch, DamagedBranch):  # its id is damaged; else it was deleted meanwhile
+                found[branch.id] = "the row of this branch is damaged, or was written by a later release"
+        except (CheckpointError, StoreError) as error:
+            found[branch.id] = str(error)
+    return found
 
 
 def checkpoint_page(
@@ -281,7 +355,8 @@ def checkpoint_page(
     rows = store.select_checkpoints(replace(wanted, after=place and place[0], limit=one_more(limit)))
     kept = rows[:limit]
     last = kept[-1] if len(rows) > len(kept) else None
-    return Page([CheckpointInfo.of(row) for row in kept], cursor("c", last.n) if last else None)
+    items, unreadable = read_each(kept, CheckpointInfo.of)
+    return Page(items, cursor("c", last.n) if last else None, unreadable)
 
 
 def audit_filter(
@@ -302,30 +377,35 @@ def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
     # The next batch is asked for by the last number: lines that are added meanwhile come at the end, and none is seen
     # twice.
     rows = store.select_audit(wanted)
-    yield from _records(rows)
+    yield from map(record_of, rows)
     # A full batch may have been the last. One read that finds nothing is cheaper than a count before.
     while len(rows) == BATCH:
         rows = store.select_audit(replace(wanted, after=rows[-1].n))
-        yield from _records(rows)
+        yield from map(record_of, rows)
 
 
 async def aaudit_records(store: Store, wanted: AuditFilter) -> AsyncIterator[AuditRecord]:
     """As `audit_records`."""
     rows = await apart(store, store.select_audit, wanted)
-    for record in _records(rows):
-        yield record
+    for row in rows:
+        yield record_of(row)
     while len(rows) == BATCH:
         rows = await apart(store, store.select_audit, replace(wanted, after=rows[-1].n))
-        for record in _records(rows):
-            yield record
+        for row in rows:
+            yield record_of(row)
 
 
-def _records(rows: Iterable[AuditRow]) -> Iterator[AuditRecord]:
-    for row in rows:
-        try:
-            yield AuditRecord.model_validate_json(row.body)
-        except ValueError:
-            raise StoreError(f"line {row.n} of the audit trail cannot be read: it is damaged") from None
+def record_of(row: AuditRow) -> AuditRecord:
+    """The record in a line of the audit trail. In the place of a line that cannot be read, it is one that says so."""
+    try:
+        return AuditRecord.model_validate_json(row.body)
+    except (ValueError, TypeError):
+        # Shown and counted in its place: a trail that leaves lines out in silence proves nothing.
+        at = datetime.fromtimestamp(row.at if is_number(row.at) and EARLIEST <= row.at < LATEST else 0.0, UTC)
+        run_id, *others = [
+            each if isinstance(each, str) else None for each in (row.run_id, row.thread_id, row.pending_id)
+        ]
+        return unreadable_record(row.n, at, run_id or "", *others)
 
 
 # Of one lineage
@@ -407,10 +487,22 @@ def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
 
 
 def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
-    """The line of the audit trail for the decision on a pending approval; None if nobody has decided."""
-    records = store.audit(pending_id=pending_id)
+    """The line of the audit trail for the decision on a pending approval; None if nobody has decided.
+
+    Raises `UnreadableRow` if there is none but a line that cannot be read.
+    """
+    records = [*store.audit(pending_id=pending_id)]
     # An edit is of a checkpoint, by its id. A vote decides nothing by itself, and what was refused is no decision.
-    return next((each for each in records if each.kind != "edit" and not (each.vote or each.refused)), None)
+    others = ("edit", "unreadable")
+    found = next((each for each in records if each.kind not in others and not (each.vote or each.refused)), None)
+    if found is None and (lost := next((each for each in records if each.kind == "unreadable"), None)) is not None:
+        raise UnreadableRow(
+            f"nobody knows whether pending {quoted_id(pending_id)} was decided: {lost.reason}",
+            kind="decision",
+            id=kept_id(pending_id),
+            run_id=kept_id(lost.run_id),
+        )
+    return found
 
 
 # What is given

@@ -3,7 +3,8 @@
 `Store.request` says how one of them stands, announcements tell each change of each. Both read it here, so that they cannot disagree.
 
 - A request is *asked* once a checkpoint of the outermost run lists it, also one of a run inside a call. Before that nobody can find it.
-  What a handler answers at once is never listed, so it is no request here.
+  What is answered at once, by a handler, a grant or an event that came early, is never listed. Nothing is told of it; but a history of
+  that one request follows it from its decision on.
 - Somebody *voted* on it where the journal or a checkpoint first has a vote that does not decide it. Votes that a request is asked with
   were cast on the one before it.
 - It is *decided* where the journal or a checkpoint first has its decision. One that is checked later is the same decision.
@@ -26,6 +27,7 @@ from phronomy.records.calls import (
     CallSettled,
     CallStarted,
     CallUnknown,
+    CallWaits,
     Decided,
     Outcome,
     Reminded,
@@ -33,7 +35,7 @@ from phronomy.records.calls import (
     Withdrawn,
     path_inside,
 )
-from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.checkpoint import Checkpoint, pending_of
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import Settlement
 
@@ -90,8 +92,11 @@ class RequestChange:
 class RequestHistory:
     """Reads a log from its beginning, in order, and knows the requests in it. An entry costs what is open, and not what was."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str | None = None) -> None:
+        """`of` is the id of a request that is followed even if no checkpoint lists it."""
         self.requests: dict[str, Course] = {}
+        self._of_one = of
+        self._unlisted: Course | None = None  # that one, as it was when it was asked
         self._open: dict[str, Course] = {}  # of the run and branch that are read now
         self._rows: dict[str, Checkpoint] = {}  # the last of each path
         self._place = ("", "")
@@ -100,11 +105,29 @@ class RequestHistory:
     def read(self, path: str, item: Checkpoint | Outcome) -> list[RequestChange]:
         """Take note of the next entry of the log, and give what it changes."""
         self._found = []
+        if self._of_one is not None and self._unlisted is None:
+            self._unlisted = self._asked_at(path, item, self._of_one)
         if isinstance(item, Checkpoint):
             self._checkpoint(item)
-        elif self._open:
+        elif self._open or self._unlisted is not None:
             self._outcome(path, item)
         return self._found
+
+    def _asked_at(self, path: str, item: Checkpoint | Outcome, id: str) -> Course | None:
+        """The request of this id, if it is asked in this entry of the log."""
+        if isinstance(item, CallWaits):
+            row = self._rows.get(path)
+            call = next((each for each in row.calls if each.id == item.id), None) if row is not None else None
+            shown = next((each for each in item.pending if each.id == id), None)
+            at = row.id if row is not None else ""
+            return Course(approval=shown, checkpoint_id=at, call=call, told=True) if shown is not None else None
+        if not isinstance(item, Checkpoint):
+            return None
+        for call in item.calls:
+            if call.pending_id == id:
+                approval = pending_of(call, item.path, item.speaker, item.requester)
+                return Course(approval=approval, checkpoint_id=item.id, call=call, told=True)
+        return None
 
     # Entries
 
@@ -140,7 +163,7 @@ class RequestHistory:
             self._rows = self._rows if now.run_id == self._place[0] else {}
             self._place = place
         before, self._rows[now.path] = self._rows.get(now.path), now
-        if self._open:
+        if self._open or self._unlisted is not None:
             self._decisions(before, now)
             if before is None or before.calls is not now.calls:
                 self._calls(now)
@@ -183,11 +206,15 @@ class RequestHistory:
         for id, item in pending.items():
             if id not in self.requests:
                 call = next(self._asking(item), None)
-                course = Course(approval=item, checkpoint_id=now.id, call=call)
-                self.requests[id] = self._open[id] = course
-                self._tell(course, "asked")
-            else:
-                self._voted(id, item.votes)
+                asked = Course(approval=item, checkpoint_id=now.id, call=call)
+                self.requests[id] = self._open[id] = asked
+                self._tell(asked, "asked")
+                continue
+            # A decision that did not follow in the log: it does not count, and the request waits on.
+            if (course := self._open.get(id)) is not None and course.decision is not None:
+                course.decision, course.status, course.told, course.begun = None, "pending", False, False
+                course.approval = item
+            self._voted(id, item.votes)
 
     def _asking(self, item: PendingApproval) -> Iterator[Call]:
         """The call that a request is about."""
@@ -229,7 +256,7 @@ class RequestHistory:
 
     def _decided(self, decision: Decision) -> None:
         self._voted(decision.pending_id, decision.votes[:-1])  # those that the log has nowhere else
-        each = self._open.get(decision.pending_id)
+        each = self._open.get(decision.pending_id) or self._at_once(decision.pending_id)
         if each is None:
             return
         first, each.decision = each.decision is None, decision
@@ -239,6 +266,13 @@ class RequestHistory:
             each.status = "decided"
             self._tell(each, "expired" if decision.kind == "expire" else "decided")
             each.told = decision.kind in ("expire", "reject", "skip")
+
+    def _at_once(self, pending_id: str) -> Course | None:
+        """The request that was decided before a checkpoint listed it; None unless it is the one that is followed all the same."""
+        if self._unlisted is None or pending_id != self._of_one or pending_id in self.requests:
+            return None
+        self.requests[pending_id] = self._open[pending_id] = self._unlisted
+        return self._unlisted
 
     def _result(self, path: str, id: str, result: CallResult) -> None:
         """A call has its result: so have the requests about it, and those inside it are over."""

@@ -6,11 +6,12 @@ and the log of that branch says the rest: who decided what, whether the call has
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
-from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
+from phronomy.errors import CheckpointNotFound, InvalidDecision, UnknownPending, UnreadableRow
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
@@ -18,6 +19,7 @@ from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import CallResult
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.stores.derived import set_aside
 from phronomy.stores.derived.kept_texts import kept_by, kept_text
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.derived.request_history import RequestHistory
@@ -28,9 +30,9 @@ from phronomy.stores.rows import Branch, BranchFilter, BranchStatus, PendingFilt
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
 
-RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "running", "settled", "asked_again"]
-"""Where a request stands: it waits; its time is over; it is decided, and nobody has begun to carry that out; the call runs; the call
-has ended, or is not run; a human was asked again, under another id."""
+RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "set_aside", "running", "settled", "asked_again"]
+"""Where a request stands: it waits; its time is over; it is decided, and nobody has begun to carry that out; that could not be carried
+out, and waits for an operator; the call runs; the call has ended, or is not run; a human was asked again, under another id."""
 
 _PRIMITIVES: Final = ("select_pending", "select_branches")
 
@@ -41,8 +43,10 @@ class Request:
 
     `approval` is what a human is shown. `decision` is there once it was decided, `result` once the call has ended: as the model reads
     it, of whatever kind. `asked_again` is the id of the request that stands in its place: the answer could not be carried out, or
-    nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now. `schema` is the JSON
-    Schema of the arguments, and `description` what the tool says of itself, each None where the store does not have it.
+    nobody knows whether the call took effect. `set_aside` says why a worker could not carry the decision out, such as that the agent
+    has changed: an operator has to look after it. `run_status` is how its run, or fork, stands now. `schema` is the JSON
+    Schema of the arguments, `result_schema` that of the result of an external tool, and `description` what the tool says of
+    itself, each None where the store does not have it.
     """
 
     approval: PendingApproval
@@ -56,8 +60,10 @@ class Request:
     decision: Decision | None = None
     result: CallResult | None = field(default=None, repr=False)
     asked_again: str | None = None
+    set_aside: str | None = None
     run_status: BranchStatus
     schema: JsonDict | None = field(default=None, repr=False)
+    result_schema: JsonDict | None = field(default=None, repr=False)
     description: str | None = field(default=None, repr=False)
 
 
@@ -67,14 +73,29 @@ def request(store: Store, pending_id: str) -> Request:
         return request_decided(store, pending_id, decision_under(store, pending_id))
     waiting, branch = found
     shown = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+    return with_kept(store, shown)
+
+
+def with_kept(store: Store, found: Request) -> Request:
+    """The request with what the store keeps of its tool."""
+    item = found.approval
     return replace(
-        shown, schema=schema_of(store, waiting.approval), description=description_of(store, waiting.approval)
+        found,
+        schema=schema_of(store, item),
+        result_schema=result_schema_of(store, item),
+        description=description_of(store, item),
     )
 
 
 def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
     """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
     text = kept_text(store, item.tool.schema_hash)
+    return None if text is None else object_of(parse(text))
+
+
+def result_schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
+    """The JSON Schema of the result that is asked for; None where none is kept: of a tool that runs here, say."""
+    text = kept_text(store, item.returns_hash)
     return None if text is None else object_of(parse(text))
 
 
@@ -89,14 +110,18 @@ def waiting_under(store: Store, pending_id: str) -> Waiting | None:
     return None if found is None else found[0]
 
 
-def waiting_with_branch(store: Store, pending_id: str) -> tuple[Waiting, Branch] | None:
-    """What waits under this id, and its branch; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
+def waiting_with_branch(store: Store, pending_id: str, branch_id: str | None = None) -> tuple[Waiting, Branch] | None:
+    """The request that waits under this id, in this branch if it is given, and its branch; None if there is none.
+
+    Raises `InvalidDecision` if it is not one request alone.
+    """
     if not isinstance(pending_id, str):
         raise InvalidDecision(f"the pending id is text, not {type(pending_id).__name__}")
     if stands_for(store, "select_waiting", _PRIMITIVES):
         found = cast("SelectsWaiting", store).select_waiting(pending_id)
     else:
         found = _waiting(store, pending_id)
+    found = [(row, branch) for row, branch in found if branch_id in (None, row.branch_id)]
     # Several branches may wait under one id, where a checkpoint was saved beside its run. To pick one of them would be a guess.
     if len(found) > 1:
         raise InvalidDecision(
@@ -117,15 +142,24 @@ class SelectsWaiting(Protocol):
 def _waiting(store: Store, pending_id: str) -> list[tuple[PendingRow, Branch]]:
     """As `select_waiting`, by the primitives that every store has."""
     wanted = PendingFilter(pending_id=pending_id)
+    rows = store.select_pending(wanted)
+    for row in rows:
+        if not row.branch_id:  # it is damaged, and reading it says so
+            Waiting.of(row)
     branches = {
         branch.id: branch
-        for run_id in {row.run_id for row in store.select_pending(wanted)}
+        for run_id in {row.run_id for row in rows}
         for branch in store.select_branches(BranchFilter(run_id=run_id))
     }
-    if not branches:
+    if not rows:
         return []
     # Once more after the branches: what was decided between the two reads is in the log that a write is compared with.
-    return [(row, branches[row.branch_id]) for row in store.select_pending(wanted) if row.branch_id in branches]
+    rows = store.select_pending(wanted)
+    for id in {row.branch_id for row in rows}.difference(branches):
+        # A branch in no list of its run was deleted meanwhile, or is damaged: then reading it says so.
+        with suppress(CheckpointNotFound):
+            branches[id] = store.lineage(branch_id=id).branch
+    return [(row, branches[row.branch_id]) for row in rows if row.branch_id in branches]
 
 
 def request_of(waiting: Waiting, branch: Branch, at: datetime) -> Request:
@@ -157,7 +191,7 @@ def decision_under(store: Store, pending_id: str) -> AuditRecord:
 def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Request:
     """The request that was decided under this id, by its line of the trail.
 
-    Raises `UnknownPending`, and `StoreError` for a log that does not hold it.
+    Raises `UnknownPending`, and `UnreadableRow` for a log that does not hold it.
     """
     try:
         lineage = store.lineage(branch_id=record.branch_id)
@@ -167,21 +201,28 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
             f"pending {pending_id} was decided{by}, and its run is deleted since; store.audit(pending_id=...) says what is left",
             pending_id=pending_id,
         ) from None
-    history = RequestHistory()
+    history = RequestHistory(of=pending_id)
     asked: Checkpoint | None = None
     for entry, item in items_of(lineage.entries, kept_by(store)):
         history.read(entry.path, item)
         if isinstance(item, Checkpoint) and item.id == record.checkpoint_id:
             asked = item
-    shown = next((item for item in asked.pending if item.id == pending_id), None) if asked is not None else None
     course = history.requests.get(pending_id)
-    if shown is None or course is None:
-        raise StoreError(
-            f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there"
+    if asked is None or course is None:
+        raise UnreadableRow(
+            f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there: a row of it is"
+            " damaged, or was written by a later release",
+            kind="request",
+            id=kept_id(pending_id),
+            run_id=record.run_id,
+            branch_id=record.branch_id,
         )
-    return Request(
+    shown = next((item for item in asked.pending if item.id == pending_id), course.approval)
+    status: RequestStatus = "decided" if course.status == "pending" else course.status
+    aside = set_aside.reason(store, lineage.branch) if status == "decided" else None
+    found = Request(
         approval=shown,
-        status="decided" if course.status == "pending" else course.status,
+        status=status if aside is None else "set_aside",
         checkpoint_id=record.checkpoint_id,
         run_id=record.run_id,
         branch_id=record.branch_id,
@@ -191,7 +232,7 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
         decision=course.decision,
         result=course.result if shown.why != "question" else None,  # that of the call whose body asked
         asked_again=course.asked_again,
+        set_aside=aside,
         run_status=lineage.branch.status,
-        schema=schema_of(store, shown),
-        description=description_of(store, shown),
     )
+    return with_kept(store, found)

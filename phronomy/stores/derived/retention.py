@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
+from phronomy.errors import CheckpointError, CheckpointNotFound, StillNeeded, StoreError
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.derived.grants import forget_run, keys_by_run
 from phronomy.stores.derived.kept_texts import kept_by
@@ -17,6 +19,12 @@ from phronomy.stores.rows import ENDED, Behind, Branch, BranchFilter, Checkpoint
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
+
+_LOOKED_AT: Final = 100
+_NAMED: Final = 3
+"""Branches that are looked at, and runs that are named, of those that `clear` leaves."""
+
+_log = logging.getLogger("phronomy")
 
 # A float and no infinity: it goes into SQL and Lua as a number.
 EVER: Final = 1e15
@@ -37,7 +45,26 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
     for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last):
         # First: after a crash between the two, the run is still there to be deleted, and no grant is left without its run.
         forget_run(store, run[0].run_id, granted)
-        count += take_away(store, run)
+        # A branch that starts from this run, and cannot be read, cannot be rewritten so that it stands for itself. The run
+        # stays for it, and all others go.
+        with suppress(CheckpointError):
+            count += take_away(store, run)
+    return count
+
+
+def clear(store: Store) -> int:
+    """Delete the runs that have ended, and warn of those that have not: the name of the method promises more than that."""
+    count = prune(store, older_than=None, keep_labeled=False, keep_last=0)
+    left = [each for each in store.select_branches(BranchFilter(limit=_LOOKED_AT)) if each.status not in ENDED]
+    runs = {each.run_id: each.status for each in left}
+    if runs:
+        first = ", ".join(f"{run_id} ({status})" for run_id, status in [*runs.items()][:_NAMED])
+        _log.warning(
+            "clear() deletes the runs that have ended, and left others: %s%s. Cancel them first, or delete them with"
+            " delete(id, force=True)",
+            first,
+            " and more" if len(runs) > _NAMED else "",
+        )
     return count
 
 

@@ -15,7 +15,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Skip
 from phronomy.records.principals import Principal
-from phronomy.rules.votes import VoteKind, decides, governed, tallies, told
+from phronomy.rules.votes import VoteKind, decides, governed, has_asked, tallies, told
 from phronomy.stores.derived.voters import Voter, as_requested, people_of, vote_of, voters_among
 from phronomy.stores.derived.voting import asks_code
 
@@ -62,15 +62,27 @@ def standing_of(
     if item.has_lapsed(at):
         return Standing(why_not="expired")
     offered = offered_by(item)
-    if not governed(item):
-        return Standing(answers=offered, why_not=None if offered else "not_offered")
+    of_anybody = Standing(answers=offered, why_not=None if offered else "not_offered")
+    is_governed = bool(governed(item))
+    # Of somebody whom the directory has never known, nothing is read where nobody in particular is asked.
+    if not is_governed and not by.listed:
+        return of_anybody
+    known = people() if people is not None else people_of(store, by)
+    if not known:
+        return Standing(why_not="not_an_approver", said="You are not in the directory of people any more.")
+    if not is_governed:
+        return of_anybody
     item = as_requested(store, item)
-    found = voters_among(store, item, people() if people is not None else people_of(store, by))
+    return _standing_among(voters_among(store, item, known), item, by, at)
+
+
+def _standing_among(found: Sequence[Voter], item: PendingApproval, by: Principal, at: datetime) -> Standing:
+    """As `standing_of`, of a request that asks for certain people. `found` are those for whom the person may stand."""
     answers: list[Way] = []
     partial: list[Way] = []
     voted = uncertain = False
     said = None
-    for name in offered:
+    for name in offered_by(item):
         if (kind := WAYS[name]) is not None:
             vote = None
             try:
@@ -82,7 +94,7 @@ def standing_of(
                 continue
             except NotAnApprover:
                 if not asks_code(item, found, kind, at):
-                    said = said or _why_not(item, kind, by, at)
+                    said = said or _why_not(item, kind, by, found[0], at)
                     continue
                 uncertain = True
             if _is_partial(item, vote, kind):
@@ -105,7 +117,7 @@ def _is_partial(item: PendingApproval, vote: Vote | None, kind: VoteKind) -> boo
     return any(each.needed - each.counted > 1 for each in tally)
 
 
-def _why_not(item: PendingApproval, kind: VoteKind, by: Principal, at: datetime) -> str:
+def _why_not(item: PendingApproval, kind: VoteKind, by: Principal, voter: Voter, at: datetime) -> str:
     """Why somebody may not give an answer, and who may, for people: without ids, and without what only code can do about it."""
     levels = governed(item)
     asked = f"Asked for: {told(levels, item.requested_at, at)}."
@@ -114,6 +126,10 @@ def _why_not(item: PendingApproval, kind: VoteKind, by: Principal, at: datetime)
             return f"Nobody can approve this: who asked for it may not, and it is not recorded who that was. {asked}"
         if item.requester.id == by.id:
             return f"You asked for this, and who asked may not approve it. {asked}"
+        if any(has_asked(level, {by.id}, item.requester) for level in levels):
+            return f"You have written in this conversation, and may not approve what follows from it. {asked}"
+        if any(has_asked(level, voter.sides, item.requester) for level in levels):
+            return f"You are the deputy of somebody who asked for this, and may not approve it for anybody. {asked}"
     return asked
 
 

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from phronomy.approvals.answers import check_key, misfit_of
-from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, StoreError
+from phronomy.errors import CheckpointError, CheckpointNotFound, ConfigurationError, InvalidDecision
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonError, JsonText, canonical, clean, parse
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_name
 from phronomy.records.calls import Arrived, Decided
+from phronomy.records.chain import writers
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.principals import Principal
@@ -24,9 +25,11 @@ from phronomy.records.trigger_errors import NotASender, NotWaiting, TooManyEvent
 from phronomy.records.triggers import KeptEvent
 from phronomy.rules.triggers import FIRED
 from phronomy.rules.votes import names
+from phronomy.stores.derived.changes import check_moved
 from phronomy.stores.derived.deciding import decider, tell_of
 from phronomy.stores.derived.listing import Waiting
-from phronomy.stores.derived.people import as_listed
+from phronomy.stores.derived.people import as_known, as_met, check_known
+from phronomy.stores.derived.room import MOST, has_place, size_of
 from phronomy.stores.derived.voting import note_refusal
 from phronomy.stores.derived.waits import check_in_time, firing, lost_to, waiting_on
 from phronomy.stores.log.log import journal_entry
@@ -38,11 +41,8 @@ if TYPE_CHECKING:
 Early: TypeAlias = Literal["first", "always", "never"]
 """What becomes of an event that no trigger waits for: it is kept if none of its name has been there yet, or always, or never."""
 
-MOST_KEPT: Final = 100
-"""Events that a run keeps for triggers to come: they are in each of its checkpoints. One sender has half of the places at most."""
-
 LARGEST_KEPT: Final = 1_000_000
-"""Characters that these events have as JSON, all together."""
+"""Characters that the events a run keeps for triggers to come have as JSON, all together: they are in each of its checkpoints."""
 
 _EVENT: Final = "event"
 """The channel of a decision that an event makes, unless the sender names another."""
@@ -72,7 +72,8 @@ def may_send(store: Store, item: PendingApproval, by: Principal) -> bool:
     # where nobody is named, whatever a bearer has made of the record.
     if senders is None or not (senders.roles or senders.ids):
         return False
-    return names(senders, as_listed(store, by)[0])
+    who = as_known(store, by)
+    return who is not None and names(senders, who)
 
 
 def decision_by(item: PendingApproval, event: KeptEvent, at: datetime) -> Decision:
@@ -91,17 +92,38 @@ def decision_by(item: PendingApproval, event: KeptEvent, at: datetime) -> Decisi
     ).evolve(content=event.__dict__["content"])
 
 
-def run_ended(store: Store, run_id: str) -> dict[str, Any] | None:
-    """How a run, or the branch of a fork, has ended, as a `RunEnded`; None if it has not. Raises `StoreError`."""
-    branch = next((each for each in store.select_branches(BranchFilter(run_id=run_id)) if each.id == run_id), None)
+def run_ended(store: Store, run_id: str) -> tuple[dict[str, Any], tuple[Principal | None, ...]] | None:
+    """How a run, or the branch of a fork, has ended, as a `RunEnded`, and whose words its output is; None if it has not ended.
+
+    Raises `StoreError`.
+    """
     try:
-        branch = branch or store.lineage(branch_id=run_id).branch
-        if branch.status not in ENDED:
+        if (branch := _ended_branch(store, run_id)) is None:
             return None
-        output = store.head(branch.id)[1].output if branch.status == "completed" else None
+        end = store.head(branch.id)[1] if branch.status == "completed" else None
     except CheckpointNotFound:
-        return {"run_id": run_id, "status": "unknown"}
-    return {"run_id": run_id, "status": branch.status, "output": output}
+        return {"run_id": run_id, "status": "unknown"}, ()
+    if end is None or end.output is None:
+        return {"run_id": run_id, "status": branch.status, "output": None}, ()
+    return {"run_id": run_id, "status": branch.status, "output": end.output}, writers(end)
+
+
+def has_ended(store: Store, run_id: str) -> bool:
+    """True if a run, or the branch of a fork, has ended or was deleted. Its log is not read."""
+    try:
+        return _ended_branch(store, run_id) is not None
+    except CheckpointNotFound:
+        return True
+    # Nobody knows. Of the runs that wait for it, each waits on, and no other is kept from its turn.
+    except CheckpointError:
+        return False
+
+
+def _ended_branch(store: Store, run_id: str) -> Branch | None:
+    """The branch of a run, or of a fork, if it has ended. Raises `CheckpointNotFound` if there is none."""
+    branch = next((each for each in store.select_branches(BranchFilter(run_id=run_id)) if each.id == run_id), None)
+    branch = branch or store.lineage(branch_id=run_id).branch
+    return branch if branch.status in ENDED else None
 
 
 # Sending
@@ -119,13 +141,17 @@ def send_event(
     early: Early,
 ) -> EventSent:
     """As `Store.send_event`."""
-    who = decider(by, channel).without_claims()
+    given = decider(by, channel).without_claims()
+    check_known(store, given)
+    # Under the id that was given. A worker may look at it later: by then the sender may have been removed.
+    known = as_known(store, given)
+    who = as_met(store, given.evolve(listed=known is not None and known.listed))
     event = _event(store, name, payload, who, channel, key)
     if early not in get_args(Early):
         raise ConfigurationError(f"early is 'first', 'always' or 'never', not {quoted_name(early)}")
     if not isinstance(run_id, str) or not run_id:
         raise CheckpointNotFound("a run is named by its id, which is text", id="")
-    seen: set[tuple[int, Claim | None]] = set()
+    seen: set[tuple[str, int, Claim | None]] = set()
     while True:
         branch, head = store.head(_branch_id(store, clean(run_id)))
         mail = _Mail(head)
@@ -149,11 +175,7 @@ def send_event(
         try:
             store.append(change)
         except (Behind, CheckpointNotFound):
-            if (change.seq, change.holder) in seen:
-                raise StoreError(
-                    f"branch {branch.id} is the same as before, and the store says that it has changed"
-                ) from None
-            seen.add((change.seq, change.holder))
+            check_moved(change, seen)
             continue
         tell_of(store, branch)
         return _receipt(branch, event.id, found.approval.id if found is not None else None)
@@ -290,14 +312,13 @@ def _keeps(store: Store, branch: Branch, mail: _Mail, event: KeptEvent, early: E
 def _check_room(branch: Branch, mail: _Mail, event: KeptEvent, of: str) -> None:
     """Refuse an event if the run keeps no more, or no more of its sender. Raises `TooManyEvents`."""
     # Who may send an event is known once something waits for it, so strangers come here too. Nobody has more than is left for others.
-    own = [event, *(each for each in mail.kept if each.by.id == event.by.id)]
-    every = [event, *mail.kept]
-    if len(every) + len(own) > MOST_KEPT:
+    own = [each for each in mail.kept if each.by.id == event.by.id]
+    if not has_place(len(mail.kept), len(own)):
         raise TooManyEvents(
-            f"run {branch.run_id} keeps {len(mail.kept)} events that nothing waits for yet, {len(own) - 1} of them of"
-            f" {quoted_id(event.by.id)}, and no sender has more of the {MOST_KEPT} places than are left for others: {of} was not sent"
+            f"run {branch.run_id} keeps {len(mail.kept)} events that nothing waits for yet, {len(own)} of them of"
+            f" {quoted_id(event.by.id)}, and no sender has more of the {MOST} places than are left for others: {of} was not sent"
         )
-    if sum(len(each.model_dump_json()) for each in (*every, *own)) > LARGEST_KEPT:
+    if size_of((event, *mail.kept)) + size_of((event, *own)) > LARGEST_KEPT:
         raise TooManyEvents(
             f"the events that run {branch.run_id} keeps would have more than {LARGEST_KEPT:,} characters as JSON, or those of"
             f" {quoted_id(event.by.id)} more than are left for others: {of} was not sent. Send what names a large payload, such as its"

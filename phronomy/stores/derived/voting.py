@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -13,7 +14,7 @@ from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import Decided, Voted
 from phronomy.records.decisions import Answer, Decision, DecisionKind, PendingApproval
 from phronomy.records.principals import Principal
-from phronomy.rules.votes import VOTES, VoteKind, governed, in_force, is_requester, names, voting_time
+from phronomy.rules.votes import VOTES, VoteKind, governed, has_asked, in_force, names, voting_time
 from phronomy.stores.derived.requests import waiting_with_branch
 from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_by, voters, with_votes
 from phronomy.stores.log.log import trail_row
@@ -57,15 +58,15 @@ def voted(store: Store, item: PendingApproval, decision: Decision, at: datetime)
     return Decided(decision=counted.evolve(to_check=True)) if is_uncertain else Voted(decision=counted)
 
 
-def asks_code(item: PendingApproval, found: list[Voter], kind: VoteKind, at: datetime) -> bool:
+def asks_code(item: PendingApproval, found: Sequence[Voter], kind: VoteKind, at: datetime) -> bool:
     """Whether a predicate of a level may hold for these people, who are not named there."""
     at = voting_time(at, item.requested_at, item.votes)
     levels = [in_force(level, item.requested_at, at) for level in governed(item)]
     return any(
         level.predicates
         and not any(names(level, voter.person) for voter in found)
-        # Whatever the predicate says, who asked for the run may not approve.
-        and not (kind != "reject" and level.not_requester and is_requester({found[0].by.id}, item.requester))
+        # Whatever the predicate says, who asked for the run may not approve, and neither may their deputy.
+        and not (kind != "reject" and level.not_requester and has_asked(level, found[0].sides, item.requester))
         for level in levels
     )
 

@@ -123,7 +123,8 @@ class Books:
             try:
                 return work(View(root, self))
             except _Missing:
-                self._check_moved(root)
+                if not self.has_moved(root):
+                    raise damaged() from None
 
     def write(self, work: Callable[[View], T]) -> T:
         """What `work` gives, once all its changes are written. It is called again for each time that somebody else was first."""
@@ -135,7 +136,8 @@ class Books:
                 if not view.changes or self._commit(view):
                     return found
             except _Missing:
-                self._check_moved(root)
+                if not self.has_moved(root):
+                    raise damaged() from None
 
     def _commit(self, view: View) -> bool:
         """Put the changes of a view in place. False if somebody else was first; nothing was changed then."""
@@ -181,13 +183,10 @@ class Books:
         return found
 
     def text(self, key: str) -> str:
-        """The text under a key."""
+        """The text under a key. Raises `UnicodeDecodeError` for bytes that are none."""
         if (found := self._get(key)) is None:
             raise _Missing
-        try:
-            return found.decode()
-        except UnicodeDecodeError:
-            raise damaged() from None
+        return found.decode()
 
     def _root(self) -> Root:
         raw = self._get(f"{self._space}root")
@@ -196,10 +195,9 @@ class Books:
             last = self._last = Root.of(raw) if raw is not None else Root()
         return last
 
-    def _check_moved(self, root: Root) -> None:
-        """Raises `StoreError` if a value is missing though nobody has written."""
-        if self._get(f"{self._space}root") == root.raw:
-            raise damaged()
+    def has_moved(self, root: Root) -> bool:
+        """True if somebody has written since this root was read. If nobody has, a missing value is damage."""
+        return self._get(f"{self._space}root") != root.raw
 
     def _put(self, root: Root, new: bytes, commit: str) -> Literal["put", "refused", "unknown"]:
         """Put a root in place of the one that was read, and say what became of it."""
@@ -295,13 +293,25 @@ class View:
         self.texts[key] = text
         return [key]
 
-    def read(self, kept: str | list[str]) -> str:
-        """The text that `kept` stands for."""
-        return kept if isinstance(kept, str) else self.texts.get(kept[0]) or self._books.text(kept[0])
+    def read(self, kept: object) -> str | None:
+        """The text that `kept` stands for. None if that is damaged: the row that names it says so."""
+        if isinstance(kept, str):
+            return kept
+        if (key := _key_in(kept)) is None:
+            return None
+        try:
+            return self.texts.get(key) or self._books.text(key)
+        except _Missing:
+            if self._books.has_moved(self.root):
+                raise
+            return None
+        except UnicodeDecodeError:
+            return None
 
-    def leave(self, kept: str | list[str]) -> None:
+    def leave(self, kept: object) -> None:
         """Have the text that `kept` stands for deleted, once the changes are written."""
-        self.left += [] if isinstance(kept, str) else kept
+        if (key := _key_in(kept)) is not None:
+            self.left.append(key)
 
 
 def _merged(
@@ -320,6 +330,11 @@ def _merged(
     for key, changed in changes[at:]:
         if changed is not None:
             yield key, changed
+
+
+def _key_in(kept: object) -> str | None:
+    """The key of the value that stands for a text; None if the text stands there itself, or something else."""
+    return kept[0] if isinstance(kept, list) and len(kept) == 1 and isinstance(kept[0], str) else None
 
 
 def encoded(text: str) -> bytes:

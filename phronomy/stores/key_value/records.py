@@ -24,17 +24,14 @@ Tables, by the first part of a key, each with the rest of the key and the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from operator import attrgetter
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final
 
-from phronomy.stores.key_value.books import View, damaged
+from phronomy.stores import sound_rows
+from phronomy.stores.key_value.books import View
 from phronomy.stores.key_value.tree import Value
-from phronomy.stores.rows import AuditRow, Branch, Document, Entry, PendingRow
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from phronomy.stores.rows import AuditRow, Branch, CheckpointRow, Document, Entry, PendingRow
+from phronomy.stores.sound_rows import RowValues, damaged_branch, document_in, records_of
 
 _BRANCH: Final = tuple(Branch.__dataclass_fields__)
 _PENDING: Final = tuple(name for name in PendingRow.__dataclass_fields__ if name not in ("body", "n"))
@@ -48,17 +45,20 @@ _audit_values = attrgetter(*_AUDIT)
 _entry_values = attrgetter(*_ENTRY)
 
 
-def _whole(read: Callable[P, T]) -> Callable[P, T]:
-    """Have what cannot be read named as such: something else may have written it, or a restore torn it."""
+def parts_of(value: object, count: int) -> list[Any]:
+    """The parts of a value that has so many. Something else may have written it, or a restore torn it: then none of them is any."""
+    return value if type(value) is list and len(value) == count else [b""] * count
 
-    @wraps(read)
-    def checked(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return read(*args, **options)
-        except (ValueError, TypeError, LookupError, AttributeError):
-            raise damaged() from None
 
-    return checked
+def first_of(value: object) -> object:
+    """The first part of a value, None if it has none."""
+    return value[0] if isinstance(value, list) and value else None
+
+
+def id_of(value: object) -> str:
+    """The id in a value that begins with one; empty if that is damaged."""
+    found = first_of(value)
+    return found if isinstance(found, str) else ""
 
 
 def branch_value(n: int, branch: Branch) -> Value:
@@ -66,11 +66,20 @@ def branch_value(n: int, branch: Branch) -> Value:
     return [n, *_branch_values(branch)]
 
 
-@_whole
-def branch_of(value: Value) -> tuple[int, Branch]:
-    """The number of a branch, and the branch."""
-    n, *fields = value
-    return n, Branch(**dict(zip(_BRANCH, fields, strict=True)))
+def branch_of(value: object, id: str) -> tuple[int, Branch]:
+    """The number of a branch, and the branch. Raises `CheckpointError` for a damaged one."""
+    n, *fields = parts_of(value, len(_BRANCH) + 1)
+    if type(n) is not int or fields[0] != id:
+        raise damaged_branch(id)
+    return n, sound_rows.branch_of(tuple(fields))
+
+
+def listed_branch_of(value: object, id: str) -> Branch:
+    """The branch in a list. A damaged one has the values that can be read."""
+    _, own, *fields = parts_of(value, len(_BRANCH) + 1)
+    # A row of another branch in this place is damage: nothing in it belongs to this branch.
+    (branch,) = records_of(Branch, [(id, *fields) if own == id else (id, *[b""] * len(fields))])
+    return branch
 
 
 def entry_value(view: View, entry: Entry) -> Value:
@@ -78,11 +87,19 @@ def entry_value(view: View, entry: Entry) -> Value:
     return [view.kept(entry.body), *_entry_values(entry)]
 
 
-@_whole
-def entry_of(view: View, value: Value, branch_id: str, seq: int) -> Entry:
-    """The entry, with its place."""
-    body, *fields = value
-    return Entry(body=view.read(body), branch_id=branch_id, seq=seq, **dict(zip(_ENTRY, fields, strict=True)))
+def entry_row_of(view: View, value: object, branch_id: str, seq: int) -> RowValues:
+    """The values of an entry, with its place."""
+    body, *fields = parts_of(value, len(_ENTRY) + 1)
+    return seq, branch_id, *fields, view.read(body)
+
+
+def checkpoint_of(view: View, value: object, branch: Branch, place: tuple[int, int], root: object) -> CheckpointRow:
+    """The root checkpoint that this entry is, as `root` lists it. `n` is its place among all."""
+    seq, n = place
+    id, label = parts_of(root, 2)
+    *_, body = entry_row_of(view, value, branch.id, seq)
+    (row,) = records_of(CheckpointRow, [(id, branch.id, branch.run_id, branch.thread_id, branch.agent, label, body, n)])
+    return row
 
 
 def pending_value(view: View, row: PendingRow) -> Value:
@@ -90,11 +107,10 @@ def pending_value(view: View, row: PendingRow) -> Value:
     return [view.kept(row.body), *_pending_values(row)]
 
 
-@_whole
-def pending_of(view: View, value: Value, m: int) -> PendingRow:
-    """The pending approval of this number."""
-    body, *fields = value
-    return PendingRow(body=view.read(body), n=m, **dict(zip(_PENDING, fields, strict=True)))
+def pending_row_of(view: View, value: object, m: int) -> RowValues:
+    """The values of the pending approval of this number."""
+    body, *fields = parts_of(value, len(_PENDING) + 1)
+    return *fields, view.read(body), m
 
 
 def audit_value(view: View, row: AuditRow) -> Value:
@@ -102,11 +118,11 @@ def audit_value(view: View, row: AuditRow) -> Value:
     return [view.kept(row.body), *_audit_values(row)]
 
 
-@_whole
-def audit_of(view: View, value: Value, m: int) -> AuditRow:
-    """The record of this number."""
-    body, *fields = value
-    return AuditRow(body=view.read(body), n=m, **dict(zip(_AUDIT, fields, strict=True)))
+def audit_of(view: View, value: object, m: int) -> AuditRow:
+    """The record of this number. A damaged one has the ids that can be read, and nothing in it."""
+    body, *fields = parts_of(value, len(_AUDIT) + 1)
+    (row,) = records_of(AuditRow, [(*fields, view.read(body), m)])
+    return row
 
 
 def document_value(view: View, document: Document) -> Value:
@@ -114,8 +130,7 @@ def document_value(view: View, document: Document) -> Value:
     return [view.kept(document.text), document.version, document.expires_at]
 
 
-@_whole
-def document_of(view: View, value: Value, kind: str, key: str) -> Document:
+def document_of(view: View, value: object, kind: str, key: str) -> Document:
     """The document under this kind and key."""
-    body, version, expires_at = value
-    return Document(kind=kind, key=key, text=view.read(body), version=version, expires_at=expires_at)
+    body, version, expires_at = parts_of(value, 3)
+    return document_in(kind, key, version, expires_at, view.read(body))

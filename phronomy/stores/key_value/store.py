@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Final, Self
 from urllib.parse import quote
 
-from phronomy.errors import StoreError
+from phronomy.errors import CheckpointError, StoreError
+from phronomy.foundation.quoting import quoted_id
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived.changes import (
     by_digest,
@@ -42,10 +43,15 @@ from phronomy.stores.key_value.records import (
     audit_value,
     branch_of,
     branch_value,
+    checkpoint_of,
     document_of,
     document_value,
-    entry_of,
+    entry_row_of,
     entry_value,
+    first_of,
+    id_of,
+    listed_branch_of,
+    parts_of,
 )
 from phronomy.stores.key_value.tree import LAST, Node
 from phronomy.stores.rows import (
@@ -67,6 +73,7 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.sound_rows import RowValues, damaged_branch, entries_of
 
 _LONGEST: Final = 50
 """Characters of a prefix, and of a tenant, in a key. A longer tenant is there as its SHA-256."""
@@ -127,7 +134,7 @@ class KeyValueStore(Store):
 
         def work(view: View) -> None:
             if exclusive and branch.thread_id is not None:
-                check_thread(branch, list(_branches(view, _listed(view, "t", branch.thread_id))))
+                check_thread(branch, [_found(view, id)[1] for _, id in _listed(view, "t", branch.thread_id)])
             parent = _line(view, branch.parent_branch) if branch.parent_branch is not None else None
             check_parent(branch, parent[1] if parent is not None else None)
             after = grown(branch, change, now=self.clock(), lease=self.lease)
@@ -213,24 +220,27 @@ class KeyValueStore(Store):
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         def work(view: View) -> list[Branch]:
-            found = (branch for branch in _branches(view, _walk(view, wanted)) if is_wanted(branch, wanted))
+            found = (branch for branch in _branches(view, _behind(view, wanted)) if is_wanted(branch, wanted))
             return list(itertools.islice(found, wanted.limit))
 
         return self._books.read(work)
 
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
-        return [row for row, _ in self._waiting(wanted, wanted.limit)]
+        def work(view: View) -> list[PendingRow]:
+            rows = itertools.islice(pending.wanted_rows(view, wanted), wanted.limit)
+            return [pending.at_head(view, row) for row in rows]
+
+        return self._books.read(work)
 
     def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
         """The pending approvals under an id, each with its branch, both of one moment."""
-        return self._waiting(PendingFilter(pending_id=pending_id), None)
 
-    def _waiting(self, wanted: PendingFilter, limit: int | None) -> list[tuple[PendingRow, Branch]]:
         def work(view: View) -> list[tuple[PendingRow, Branch]]:
-            rows = itertools.islice(pending.wanted_rows(view, wanted), limit)
-            return [
-                (pending.at_head(row, branch), branch) for row in rows for _, branch in (_found(view, row.branch_id),)
-            ]
+            rows = list(pending.wanted_rows(view, PendingFilter(pending_id=pending_id)))
+            # A damaged row names no branch: reading it says so.
+            found = [(row, _found(view, row.branch_id)[1]) for row in rows if row.branch_id]
+            lost = [(row, listed_branch_of(None, "")) for row in rows if not row.branch_id]
+            return [*((pending.with_head(row, branch), branch) for row, branch in found), *lost]
 
         return self._books.read(work)
 
@@ -256,7 +266,7 @@ class KeyValueStore(Store):
     def kept_text(self, digest: str) -> str | None:
         def work(view: View) -> str | None:
             value = view.get("x", digest)
-            return view.read(value[0]) if value is not None else None
+            return view.read(first_of(value))
 
         return self._books.read(work)
 
@@ -323,7 +333,7 @@ class KeyValueStore(Store):
 def _line(view: View, branch_id: str) -> tuple[int, Branch] | None:
     """A branch with its number."""
     value = view.get("b", branch_id)
-    return branch_of(value) if value is not None else None
+    return branch_of(value, branch_id) if value is not None else None
 
 
 def _found(view: View, branch_id: str) -> tuple[int, Branch]:
@@ -345,11 +355,38 @@ def _raise_lost(claim: Claim) -> tuple[int, Branch]:
 
 def _listed(view: View, *table: object) -> Iterator[tuple[int, str]]:
     """The numbers and the ids of the branches in a list, in the order in which they were made."""
-    return ((key[-1], value[0]) for key, value in view.span(*table))
+    return ((key[-1], id_of(value)) for key, value in view.span(*table))
 
 
 def _branches(view: View, listed: Iterable[tuple[int, str]]) -> Iterator[Branch]:
-    return (line[1] for _, id in listed if (line := _line(view, id)) is not None)
+    return (listed_branch_of(view.get("b", id), id) for _, id in listed)
+
+
+def _number(view: View, branch_id: str) -> int | None:
+    """The number of a branch, None if there is none."""
+    if view.get("b", branch_id) is None:
+        return None
+    try:
+        return _found(view, branch_id)[0]
+    except CheckpointError:  # it is damaged, and still has its place among the others
+        return next((n for n, id in _listed(view, "n") if id == branch_id), None)
+
+
+def _behind(view: View, wanted: BranchFilter) -> Iterable[tuple[int, str]]:
+    """The list in the order that is wanted, from the place on that is wanted."""
+    if wanted.after is None and not wanted.newest:
+        return _walk(view, wanted)
+    n = _number(view, wanted.after) if wanted.after is not None else None
+    if wanted.after is not None and n is None:
+        return ()
+    if wanted == BranchFilter(newest=True, after=wanted.after, limit=wanted.limit):
+        # All of them, from their end: no more is read than is wanted.
+        high = (n,) if n is not None else (LAST,)
+        return ((key[-1], id_of(value)) for key, value in view.span("n", high=high, backwards=True))
+    listed = list(_walk(view, wanted))
+    if not wanted.newest:
+        return [each for each in listed if n is None or each[0] > n]
+    return [each for each in reversed(listed) if n is None or each[0] < n]
 
 
 def _walk(view: View, wanted: BranchFilter) -> Iterable[tuple[int, str]]:
@@ -436,7 +473,7 @@ def _detach(view: View, line: tuple[int, Branch] | None, branch_id: str, entries
         raise Behind(branch_id)
     n, branch = line
     for entry in entries:
-        view.leave((view.get("l", n, entry.seq) or [""])[0])
+        view.leave(first_of(view.get("l", n, entry.seq)))
         _put_entry(view, n, branch.id, entry.seq, entry)
     view.drop("p", branch.parent_branch, n)
     view.put(("b", branch.id), branch_value(n, replace(branch, parent_branch=None)))
@@ -444,13 +481,14 @@ def _detach(view: View, line: tuple[int, Branch] | None, branch_id: str, entries
 
 def _remove(view: View, n: int, branch: Branch) -> None:
     """Delete a branch, with its log and what waits in it."""
-    for key, (body, _, id, parent_id, _) in list(view.span("l", n)):
-        view.leave(body)
+    for key, value in list(view.span("l", n)):
+        view.leave(first_of(value))
         view.drop(*key)
-        if view.get("k", *key[1:]) is not None:
-            view.drop("c", id)
+        if (root := view.get("k", *key[1:])) is not None:
+            view.drop("c", id_of(root))
             view.drop("k", *key[1:])
-            if parent_id is not None:
+            _, _, _, parent_id, _ = parts_of(value, 5)
+            if isinstance(parent_id, str):
                 view.drop("d", parent_id, *key[1:])
     pending.remove_all(view, n)
     for key in (*_lists_of(n, branch), *_states_of(n, branch), ("b", branch.id)):
@@ -458,14 +496,20 @@ def _remove(view: View, n: int, branch: Branch) -> None:
 
 
 def _place(view: View, checkpoint_id: str) -> tuple[str, int, int] | None:
-    """The branch of a root checkpoint, its number, and the number of the row in its log."""
-    value = view.get("c", checkpoint_id)
-    return (value[0], value[1], value[2]) if value is not None else None
+    """The branch of a root checkpoint, its number, and the number of the row in its log. Raises `CheckpointError`."""
+    if (value := view.get("c", checkpoint_id)) is None:
+        return None
+    branch_id, n, seq = parts_of(value, 3)
+    if [type(each) for each in (branch_id, n, seq)] != [str, int, int]:
+        raise CheckpointError(
+            f"checkpoint {quoted_id(checkpoint_id)} cannot be read: its row is damaged, or was written by a later release"
+        )
+    return branch_id, n, seq
 
 
 def _next_root(view: View, n: int, seq: int) -> tuple[int, str] | None:
     """The number and the id of the root row that follows entry `seq`."""
-    return next(((key[2], value[0]) for key, value in view.span("k", n, low=(seq + 1,))), None)
+    return next(((key[2], id_of(value)) for key, value in view.span("k", n, low=(seq + 1,))), None)
 
 
 def _lineage(view: View, checkpoint_id: str | None, branch_id: str | None) -> Lineage:
@@ -479,12 +523,15 @@ def _lineage(view: View, checkpoint_id: str | None, branch_id: str | None) -> Li
     else:
         n, branch = _found(view, branch_id or "")
         upto = branch.seq
-    of, logs = branch, []
+    of, logs = branch, dict[str, list[RowValues]]()
     while True:
+        if of.id in logs:  # a damaged one names itself
+            raise damaged_branch(branch.id)
         log = view.span("l", n, high=(upto + 1,))
-        logs.append([entry_of(view, value, of.id, key[2]) for key, value in log])
+        logs[of.id] = [entry_row_of(view, value, of.id, key[2]) for key, value in log]
         if of.parent_branch is None:
-            return Lineage(branch=branch, entries=tuple(itertools.chain.from_iterable(reversed(logs))))
+            rows = itertools.chain.from_iterable(reversed(logs.values()))
+            return Lineage(branch=branch, entries=entries_of(branch.id, list(rows)))
         # Of each log only what lies before the place where the next one left it.
         upto = min(upto, of.parent_seq)
         n, of = _found(view, of.parent_branch)
@@ -496,38 +543,31 @@ def _checkpoints(view: View, wanted: CheckpointFilter) -> Iterator[CheckpointRow
     for n, branch_id in _walk(view, BranchFilter(run_id=wanted.run_id, thread_id=wanted.thread_id)):
         if n < after[0]:
             continue
-        _, branch = _found(view, branch_id)
+        branch = listed_branch_of(view.get("b", branch_id), branch_id)
         if wanted.thread_id not in (None, branch.thread_id) or wanted.agent not in (None, branch.agent):
             continue
-        for (_, _, seq), (id, label) in view.span("k", n, low=(after[1] + 1,) if n == after[0] else ()):
+        for (_, _, seq), root in view.span("k", n, low=(after[1] + 1,) if n == after[0] else ()):
+            _, label = parts_of(root, 2)
             if wanted.label not in (None, label) or (wanted.labeled and label is None):
                 continue
-            yield CheckpointRow(
-                checkpoint_id=id,
-                branch_id=branch.id,
-                run_id=branch.run_id,
-                thread_id=branch.thread_id,
-                agent=branch.agent,
-                label=label,
-                body=entry_of(view, view.get("l", n, seq) or [], branch.id, seq).body,
-                n=n * SIZE + seq,
-            )
+            yield checkpoint_of(view, view.get("l", n, seq), branch, (seq, n * SIZE + seq), root)
 
 
 def _child_ids(view: View, checkpoint_id: str) -> list[str]:
-    found = [(key[2], key[3], value[0]) for key, value in view.span("d", checkpoint_id)]
+    found = [(key[2], key[3], id_of(value)) for key, value in view.span("d", checkpoint_id)]
     if (place := _place(view, checkpoint_id)) is not None:
         _, n, seq = place
         following = _next_root(view, n, seq)
         # Within a branch a row names no parent where that is the row before it.
-        if following is not None and (view.get("l", n, following[0]) or [None] * 5)[3] is None:
+        if following is not None and parts_of(view.get("l", n, following[0]), 5)[3] is None:
             found.append((n, *following))
-    return [id for _, _, id in sorted(found)]
+    return [id for _, _, id in sorted(found) if view.get("c", id) is not None]
 
 
 def _drop_document(view: View, kind: str, key: str) -> None:
     if (value := view.get("y", kind, key)) is not None:
-        view.leave(value[0])
+        body, _, expires_at = parts_of(value, 3)
+        view.leave(body)
         view.drop("y", kind, key)
-        if value[2] is not None:
-            view.drop("ye", value[2], kind, key)
+        if isinstance(expires_at, float | int):
+            view.drop("ye", expires_at, kind, key)

@@ -24,6 +24,7 @@ from phronomy.records.decisions import PendingApproval
 from phronomy.rules.reminders import next_due
 from phronomy.stores.log.kept_members import MayName, Texts, named, nothing_kept, with_all
 from phronomy.stores.log.reading import read_entry
+from phronomy.stores.log.row_call import check_readable
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
@@ -36,8 +37,9 @@ def row_entry(
 ) -> Entry:
     """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id.
 
-    `may_name` says what the row may name of kept texts.
+    `may_name` says what the row may name of kept texts. Raises `CheckpointError` for a row that nobody could read back.
     """
+    check_readable(parent, child)
     # A delta and not the whole: a conversation of a thousand turns would else be written a thousand times, and the
     # store would grow with its square.
     body = row_text(parent, child, settled)
@@ -82,9 +84,14 @@ def _journaled(text: str, row: Checkpoint | None) -> Outcome:
     return outcome
 
 
+def inside_first(nested: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Nested runs in the order in which they are written: each before the run around it."""
+    return sorted(nested, key=lambda part: -len(part.path))
+
+
 def whole_entries(checkpoint: Checkpoint) -> Iterator[Entry]:
     """A checkpoint with the runs nested in it and their journals, as entries that need none before them."""
-    for part in (*sorted(checkpoint.nested, key=lambda part: -len(part.path)), checkpoint):  # those inside come first
+    for part in (*inside_first(checkpoint.nested), checkpoint):
         yield row_entry(None, as_sealed(part), {})
         yield from (journal_entry(outcome, part.path) for outcome in part.journal)
 

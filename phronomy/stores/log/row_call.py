@@ -12,13 +12,17 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import model_validator
 from pydantic_core import from_json
 
+from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import MAX_DEPTH, JsonText, encoded
+from phronomy.foundation.quoting import quoted_id
 from phronomy.records.calls import NEW_CALL, Call
+from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import call_digest
 from phronomy.records.messages import Message, ToolCall
 from phronomy.records.record import Text
 
 _LEFT_OUT: Final = ("id", "call_id", "args", "digest")
+_BOUND: Final = ("tool", "args", "digest")
 _LONG: Final = 2000  # characters
 
 
@@ -66,6 +70,23 @@ class RowCall(Call):
 # As any call is judged that is read: what was left out is in it by now.
 _judge: Final[Callable[[Call], Call]] = vars(Call)["_is_whole"]
 _THIN: Final = RowCall.model_construct(name="")
+
+
+def check_readable(parent: Checkpoint | None, child: Checkpoint) -> None:
+    """Refuse to write a call that nobody could read back: it is judged as a reader judges it. Raises `CheckpointError`."""
+    before = parent.calls if parent is not None else ()
+    for place, call in enumerate(child.calls if child.calls is not before else ()):
+        old = before[place].__dict__ if place < len(before) else {}
+        # A call that has kept its arguments was judged when it got them. A digest of long ones takes its time.
+        if all(old.get(name) is call.__dict__[name] for name in _BOUND):
+            continue
+        try:
+            _judge(call)
+        except ValueError as error:
+            # Written, it would cost the whole run: no reader gets past a row that it cannot read.
+            raise CheckpointError(
+                f"checkpoint {child.id} could not be read back, so it was not written: call {quoted_id(call.call_id)}: {error}"
+            ) from None
 
 
 def thin(call: Call, place: int, reply: Reply) -> RowCall:

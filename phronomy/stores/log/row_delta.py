@@ -29,6 +29,7 @@ from phronomy.records.calls import AnyOutcome, Call, CallResult, CallSettled, Ha
 from phronomy.records.checkpoint import BLANK, VERSION, Checkpoint, Fields, content_of, result_message, tool_message
 from phronomy.records.decisions import Decision
 from phronomy.records.messages import Message, Settlement
+from phronomy.records.principals import Principal, is_recorded_alike
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
 from phronomy.stores.log.kept_members import Texts, with_members
 from phronomy.stores.log.row_call import NO_REPLY, Reply, RowCall, thin, whole_calls
@@ -125,7 +126,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     # A first row is what is new since a run of which nothing is known: whoever reads it puts the defaults in.
     before = old or BLANK.__dict__
     # Identity first: a state or a schema that was carried over is not compared character by character.
-    fields = {name: new[name] for name in _PLAIN if new[name] is not before[name] and new[name] != before[name]}
+    fields = {name: new[name] for name in _PLAIN if new[name] is not before[name] and _differs(new[name], before[name])}
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
     if parent is None:
         _leave_implied(fields, new["messages"])
@@ -232,6 +233,13 @@ def row_checkpoint(
         # says of trust.
         return Checkpoint.model_construct(**columns, **fields)
     return parent.evolve(**fields, **columns, journal=(), nested=())
+
+
+def _differs(new: object, old: object) -> bool:
+    """True if a field is written anew. Equal principals may differ in the words of the directory, which a run begins with."""
+    if isinstance(new, Principal) and isinstance(old, Principal):
+        return not is_recorded_alike(new, old)
+    return new != old
 
 
 def _leave_implied(fields: dict[str, Any], messages: Sequence[Message]) -> None:

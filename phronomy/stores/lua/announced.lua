@@ -4,6 +4,9 @@ local b = branch(id)
 if not b then
   return {OP, 'none'}
 end
+if b.damaged then
+  return {OP, 'damaged', b.id}
+end
 if b.ann and tonumber(b.ann) < tonumber(seq) then
   b.ann = seq
   save(b, b.st)

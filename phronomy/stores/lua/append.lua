@@ -4,6 +4,9 @@ local b = branch(c.id)
 if not b then
   return {OP, 'none'}
 end
+if is_damaged(b) then
+  return {OP, 'damaged', b.id}
+end
 -- A second call of the same number: the first was written, and its answer was lost on the way.
 if noted(b.ops) then
   return {OP, 'ok', written(b, c)}

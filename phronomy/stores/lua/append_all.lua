@@ -10,6 +10,8 @@ for i, c in ipairs(changes) do
   local why, what, more
   if not branches[i] then
     why = 'none'
+  elseif is_damaged(branches[i]) then
+    return {OP, 'damaged', c.id}
   elseif not again then
     why, what, more = refused(branches[i], c)
   end

@@ -5,7 +5,7 @@ local found = {}
 local function find(id)
   local of = call('GET', T .. 'c:' .. id)
   if of then
-    found[#found + 1] = {call('HGET', T .. 'b:' .. of, 'n'), call('ZSCORE', T .. 'r:' .. of, id), id}
+    found[#found + 1] = {call('ZSCORE', T .. 'B', of) or '0', call('ZSCORE', T .. 'r:' .. of, id) or '0', id}
   end
 end
 
@@ -17,9 +17,9 @@ if id then
   local place = call('ZSCORE', T .. 'r:' .. id, checkpoint)
   local after = call('ZRANGEBYSCORE', T .. 'r:' .. id, '(' .. place, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   if after[1] then
-    local first = tonumber(call('HGET', T .. 'b:' .. id, 'ps'))
-    local row = header(call('LINDEX', T .. 'l:' .. id, tonumber(after[2]) - first - 1))
-    if not text_of(row[3]) then
+    local b = branch(id)
+    local row = b and not b.damaged and header(call('LINDEX', T .. 'l:' .. id, tonumber(after[2]) - tonumber(b.ps) - 1))
+    if row and not text_of(row[3]) then
       find(after[1])
     end
   end

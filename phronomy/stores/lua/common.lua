@@ -56,31 +56,51 @@ local FIELDS = {
   'ops'
 }
 
--- The branch of this id, nil if there is none. What it does not have is false.
+-- The numbers among them. A branch always has the first seven.
+local NUMBERS = {'n', 'ps', 'seq', 'fence', 'until', 'made', 'at', 'ann', 'handed'}
+
+-- The branch of this id, nil if there is none. A missing value is false. A branch is `damaged` if something else stands under its
+-- key, or in the place of its numbers: a script that reckons with these would stop half way.
 local function branch(id)
-  local values = call('HMGET', T .. 'b:' .. id, unpack(FIELDS))
-  if not values[1] then
+  local values = redis.pcall('HMGET', T .. 'b:' .. id, unpack(FIELDS))
+  local b, there = {id = id, damaged = values.err ~= nil}, values.err ~= nil
+  for i = 1, #FIELDS do
+    b[FIELDS[i]] = values[i] or false
+    there = there or values[i]
+  end
+  if not there then
     return nil
   end
-  local b = {id = id}
-  for i = 1, #FIELDS do
-    b[FIELDS[i]] = values[i]
+  for i, name in ipairs(NUMBERS) do
+    b.damaged = b.damaged or not tonumber(b[name] or (i <= 7 and '' or '0'))
   end
+  b.damaged = b.damaged or not (b.run and b.agent and b.st)
   return b
 end
 
 local function shown(b)
   local values = {b.id}
   for i = 1, #FIELDS - 1 do
-    values[i + 1] = b[FIELDS[i]]
+    values[i + 1] = b[FIELDS[i]] or false
   end
   return values
 end
 
--- The first line of an entry, a pending approval or a line of audit, as a table.
+-- The branch that stands in a list under this number, as far as it can be read: what is damaged is for the reader of the list to say.
+local function listed(id, n)
+  local b = branch(id) or {id = id}
+  b.n = string.format('%.0f', tonumber(n))
+  return b
+end
+
+-- The first line of an entry, a pending approval or a line of audit, as a table. False if there is none, or it is damaged.
 local function header(packed)
-  local line = packed:sub(1, packed:find('\n', 1, true) - 1)
-  return line ~= '' and cjson.decode(line)
+  local last = type(packed) == 'string' and packed:find('\n', 1, true)
+  if not last or last == 1 then
+    return false
+  end
+  local whole, head = pcall(cjson.decode, packed:sub(1, last - 1))
+  return whole and type(head) == 'table' and head
 end
 
 -- Whether an entry is a root row: its path is empty, and it has an id.

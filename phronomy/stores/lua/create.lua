@@ -15,7 +15,7 @@ end
 if exclusive and b.thread then
   local open = call('ZREVRANGE', T .. 'ho:' .. b.thread, 0, 0)[1]
   if open then
-    return {OP, 'occupied', shown(branch(open:sub(17)))}
+    return {OP, 'occupied', shown(listed(open:sub(17), open:sub(1, 16)))}
   end
   local last = call('ZREVRANGE', T .. 'he:' .. b.thread, 0, 0)[1]
   if last and last:sub(17) ~= b.pb then
@@ -24,6 +24,9 @@ if exclusive and b.thread then
 end
 if b.pb then
   local parent = branch(b.pb)
+  if parent and parent.damaged then
+    return {OP, 'damaged', parent.id}
+  end
   if not parent or tonumber(b.ps) > tonumber(parent.seq) then
     return {OP, 'parent', parent and shown(parent) or false}
   end

@@ -1,2 +1,3 @@
 -- A text that is kept once, false if there is none. KEYS: its t.
-return {OP, 'ok', call('GET', KEYS[1])}
+local text = redis.pcall('GET', KEYS[1])
+return {OP, 'ok', type(text) == 'string' and text}

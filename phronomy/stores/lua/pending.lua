@@ -17,6 +17,10 @@ size = size or call('ZCARD', key)
 local found, count = {}, 0
 
 local function wanted(member)
+  -- A damaged one that was closed may be left in the list of a facet that nobody could read.
+  if key ~= KEYS[1] and not call('ZSCORE', KEYS[1], member) then
+    return false
+  end
   for i = 3, #KEYS do
     if KEYS[i] ~= key and not call('ZSCORE', KEYS[i], member) then
       return false
@@ -29,10 +33,14 @@ local function wanted(member)
   return true
 end
 
-local function row(member)
+local function row(member, score)
   local n = string.format('%d', tonumber(member))
-  local packed = call('HGET', T .. 'P', n)
-  return {n, packed, call('HGET', T .. 'b:' .. header(packed)[2], 'head')}
+  local packed = call('HGET', T .. 'P', n) or ''
+  -- One that is damaged has no branch that could be found: it is for the reader to say so, and the others are given.
+  local line = header(packed)
+  local branch = line and type(line[2]) == 'string' and line[2]
+  local head = branch and redis.pcall('HGET', T .. 'b:' .. branch, 'head')
+  return {n, score, packed, type(head) == 'string' and head}
 end
 
 -- A few have expired: take those, and put them in order.
@@ -61,7 +69,7 @@ if overdue and overdue < size and overdue <= 1000 then
     return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
   end)
   for i = 1, math.min(most, #places) do
-    found[i] = row(places[i][2])
+    found[i] = row(places[i][2], places[i][3])
   end
   local last = #places > most and places[most]
   return {OP, 'ok', found, last and last[3] or '', last and last[2] or ''}
@@ -111,7 +119,7 @@ while low < high do
     if wanted(member) then
       count = count + 1
       if not counting then
-        found[count] = row(member)
+        found[count] = row(member, part[2 * place])
       end
     end
     local rest = i < few or low < high

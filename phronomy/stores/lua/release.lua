@@ -2,7 +2,7 @@
 local id, owner, fence, status = arg(), arg(), arg(), opt()
 local b = branch(id)
 -- Whoever has lost the branch releases nothing, and hears of nothing: the fence stays for the next owner.
-if b and b.own == owner and b.fence == fence then
+if b and not b.damaged and b.own == owner and b.fence == fence then
   local was = b.st
   b.own, b['until'], b.st = false, '0.0', status or was
   save(b, was)

@@ -20,6 +20,9 @@ end
 -- All is judged before anything goes: a refusal in the middle would leave children without a parent.
 for i, id in ipairs(going) do
   local b = branch(id)
+  if b and b.damaged then
+    return {OP, 'damaged', id}
+  end
   if not b or b.seq ~= seqs[id] or held(b, now) then
     return {OP, 'behind', id}
   end
@@ -35,6 +38,9 @@ for _, one in ipairs(apart) do
   one.branch = branch(one.id)
   if not one.branch then
     return {OP, 'behind', one.id}
+  end
+  if one.branch.damaged then
+    return {OP, 'damaged', one.id}
   end
   for _, entry in ipairs(one.entries) do
     if entry.seq <= tonumber(one.branch.ps) or entry.seq > tonumber(one.branch.seq) then
@@ -65,14 +71,22 @@ for _, one in ipairs(apart) do
 end
 for _, b in ipairs(going) do
   local member = pad(b.n) .. b.id
-  for _, n in ipairs(call('HVALS', T .. 'o:' .. b.id)) do
-    unlist(n)
+  local numbers = redis.pcall('HVALS', T .. 'o:' .. b.id)
+  local log = redis.pcall('LRANGE', T .. 'l:' .. b.id, 0, -1)
+  local ids = redis.pcall('ZRANGE', T .. 'r:' .. b.id, 0, -1)
+  -- Before what they name is taken off: something else may stand under these keys. UNLINK, not DEL: a log may be long, and its memory
+  -- is given back beside the work.
+  call('UNLINK', T .. 'b:' .. b.id, T .. 'l:' .. b.id, T .. 'r:' .. b.id, T .. 'o:' .. b.id)
+  for _, n in ipairs(numbers) do
+    unlist(b, n)
   end
-  for i, packed in ipairs(call('LRANGE', T .. 'l:' .. b.id, 0, -1)) do
+  for i, packed in ipairs(log) do
     roots(b, packed, tonumber(b.ps) + i, strike)
   end
-  -- UNLINK, not DEL: a log may be long, and its memory is given back beside the work.
-  call('UNLINK', T .. 'b:' .. b.id, T .. 'l:' .. b.id, T .. 'r:' .. b.id)
+  -- The ids of rows that cannot be read.
+  for _, id in ipairs(ids) do
+    call('DEL', T .. 'c:' .. id)
+  end
   call('ZREM', T .. 'B', b.id)
   call('ZREM', T .. 'R:' .. b.run, b.id)
   call('ZREM', T .. 'una', b.id)

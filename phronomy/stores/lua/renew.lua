@@ -2,6 +2,9 @@
 local id, owner, fence, lease = arg(), arg(), arg(), arg()
 local b = branch(id)
 -- Owner and fence, not the time: a lease that ran out is renewed as long as nobody took over.
+if b and b.damaged then
+  return {OP, 'damaged', id}
+end
 if not b or b.own ~= owner or b.fence ~= fence then
   return {OP, 'lost'}
 end

@@ -9,6 +9,16 @@ local function note(ops)
   return ((ops or '') .. OP):sub(-KNOWN)
 end
 
+-- True if a write to the branch would stop half way: something else stands in the place of its row, its log or its lists.
+local ASKS = {l = {'LINDEX', 0}, r = {'ZSCORE', ''}, o = {'HEXISTS', ''}}
+local function is_damaged(b)
+  local damaged = b.damaged
+  for name, ask in pairs(ASKS) do
+    damaged = damaged or type(redis.pcall(ask[1], T .. name .. ':' .. b.id, ask[2])) == 'table' -- an error
+  end
+  return damaged
+end
+
 local function held(b, now)
   return b.own and tonumber(b['until']) > tonumber(now)
 end
@@ -88,9 +98,15 @@ end
 
 -- Pending approvals
 
--- Of a pending approval (its header), each list that it stands in.
+-- Of a pending approval (its header), each list that it stands in but that of times.
 local function lists(row)
-  local found = {'w', 'f:id:' .. row[1], 'f:run:' .. row[3], 'f:agent:' .. row[5], 'f:tool:' .. row[6]}
+  local found = {'w', 'f:run:' .. row[3], 'f:agent:' .. row[5]}
+  if row[1] then
+    found[#found + 1] = 'f:id:' .. row[1]
+  end
+  if row[6] then
+    found[#found + 1] = 'f:tool:' .. row[6]
+  end
   if row[4] then
     found[#found + 1] = 'f:thread:' .. row[4]
   end
@@ -115,16 +131,21 @@ local function list(row, body)
   end
 end
 
-local function unlist(n)
-  local row = header(call('HGET', T .. 'P', n))
+-- Of a damaged one, what its branch says of it is enough: whoever reads another list passes over what is not in `w`.
+local function unlist(b, n, pending)
+  if not tonumber(n) then
+    return
+  end
+  local row = header(call('HGET', T .. 'P', n)) or {}
+  for i = 1, 8 do
+    row[i] = type(row[i]) == 'string' and row[i]
+  end
+  row[1], row[3], row[4], row[5] = pending or row[1], b.run, b.thread, row[5] or b.agent
   call('HDEL', T .. 'P', n)
-  call('HDEL', T .. 'o:' .. row[2], row[1])
   for _, name in ipairs(lists(row)) do
     call('ZREM', T .. name, pad(n))
   end
-  if row[10] then
-    call('ZREM', T .. 'x', pad(n))
-  end
+  call('ZREM', T .. 'x', pad(n))
 end
 
 -- What a change adds, read from ARGV, judged, and written
@@ -188,7 +209,8 @@ local function add(b, seq, what)
   for _, pending in ipairs(what.closed) do
     local n = call('HGET', T .. 'o:' .. b.id, pending)
     if n then
-      unlist(n)
+      unlist(b, n, pending)
+      call('HDEL', T .. 'o:' .. b.id, pending)
     end
   end
   for _, item in ipairs(what.opened) do

@@ -56,7 +56,8 @@ _REMEDIES: Final = {
     "MISCONF": "it cannot write to its disk, and takes no writes until it can",
     "MOVED": "it is a node of a cluster: hand a redis.RedisCluster in as `client`",
     "NOAUTH": "it wants a user or a password",
-    "NOPERM": "this user may not do that: it needs EVALSHA, EVAL, SET and GET, and what the scripts call",
+    "NOPERM": "this user may not do that: it needs EVALSHA, EVAL, SET and GET, what the scripts call, and the keys of the prefix,"
+    " which begin with a brace: ~{phronomy:* by default",
     "OOM": "it is out of memory (maxmemory)",
     "READONLY": "it is a replica, which takes no writes: connect to its primary",
     "WRONGPASS": "it does not accept the user and the password",

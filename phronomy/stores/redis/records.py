@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from phronomy.errors import StoreError
+from phronomy.stores import sound_rows
 from phronomy.stores.rows import (
     SIZE,
     Append,
@@ -19,9 +19,7 @@ from phronomy.stores.rows import (
     Entry,
     PendingRow,
 )
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from phronomy.stores.sound_rows import RowValues, damaged_branch, document_in, records_of
 
 
 def encoded(text: str, *, read: bool = False) -> bytes:
@@ -101,125 +99,116 @@ def branch_texts(branch: Branch, *, start: int) -> list[str | None]:
     ]
 
 
-def whole(read: Callable[P, T]) -> Callable[P, T]:
-    """Have what cannot be read named as such."""
-
-    @wraps(read)
-    # A key may hold anything: something else wrote to it, or a restore tore it. That is one error, and it quotes
-    # nothing.
-    def checked(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return read(*args, **options)
-        except (ValueError, TypeError, LookupError, AttributeError):
-            raise StoreError("what Redis holds for this store cannot be read: it is damaged") from None
-
-    return checked
+def row_of(values: Sequence[Any]) -> RowValues:
+    """The values of a branch that a script shows, in the order of the fields of the record. A damaged value is there as it came."""
+    id, _, *rest = values
+    return tuple(_read_as(kind, value) for kind, value in zip(_BRANCH, (id, *rest), strict=True))
 
 
-@whole
+_BRANCH: Final = tuple(
+    int if "int" in kind else float if "float" in kind else str
+    for kind in (str(field.type) for field in Branch.__dataclass_fields__.values())
+)
+"""The type of each field of a branch, but for None."""
+
+
+def _read_as(kind: type[str | int | float], value: bytes | None) -> Any:
+    try:
+        return None if value is None else value.decode() if kind is str else kind(value)
+    except ValueError:
+        return value
+
+
 def branch_of(values: Sequence[Any]) -> Branch:
-    """The branch that a script shows."""
-    id, _, run, thread, agent, label, parent, first, seq, head, status, owner, fence, until, made, at, *told = values
-    announced, handed = told
-    return Branch(
-        id=id.decode(),
-        run_id=run.decode(),
-        thread_id=text_of(thread),
-        agent=agent.decode(),
-        label=text_of(label),
-        parent_branch=text_of(parent),
-        parent_seq=int(first),
-        seq=int(seq),
-        head=text_of(head),
-        status=status.decode(),
-        owner=text_of(owner),
-        fence=int(fence),
-        lease_until=float(until),
-        created_at=float(made),
-        changed_at=float(at),
-        announced=None if announced is None else int(announced),
-        handed=None if handed is None else int(handed),
-    )
+    """The branch that a script shows. Raises `CheckpointError` for a damaged one."""
+    return sound_rows.branch_of(row_of(values))
 
 
-def text_of(value: bytes | None) -> str | None:
-    """The text in bytes that may be missing."""
-    return None if value is None else value.decode()
+def first_of(id: bytes, before: bytes) -> int:
+    """The number of the first entry in the log of a branch. Raises `CheckpointError` if that is damaged."""
+    if type(number := _read_as(int, before)) is not int or number < 0:
+        raise damaged_branch(id.decode())
+    return number + 1
 
 
-@whole
 def kept_of(value: bytes | None) -> str | None:
-    """A text that is kept once, None if there is none."""
-    return text_of(value)
+    """A text that is kept once, None if there is none. A value that is not UTF-8 is no text."""
+    text: str | None = _read_as(str, value)
+    return text
 
 
-@whole
-def entry_of(packed: bytes, branch_id: str, seq: int) -> Entry:
-    """The entry of a log, with its place."""
+def entry_row_of(packed: bytes | None, branch_id: str, seq: int) -> RowValues:
+    """The values of the entry of a log, with its place. A damaged entry has no path."""
+    try:
+        line, _, body = (packed or b"").partition(b"\n")
+        path, id, parent, label = json.loads(line) if line else ("" if packed else None, None, None, None)
+    except (ValueError, TypeError):
+        path, id, parent, label, body = None, None, None, None, b""
+    return seq, branch_id, path, id, parent, label, text_in(body)
+
+
+def text_in(body: bytes) -> str:
+    """The text of a row. What is no UTF-8 has lone surrogates in its place, and nobody can read the row."""
+    return body.decode("utf-8", "surrogateescape")
+
+
+def _line_of(packed: bytes, count: int) -> tuple[list[Any], str]:
+    """The values in the first line of a row, and the text behind it. Of one that is damaged there are none."""
     line, _, body = packed.partition(b"\n")
-    path, id, parent, label = json.loads(line) if line else ("", None, None, None)
-    return Entry(
-        path=path, body=body.decode(), checkpoint_id=id, parent_id=parent, label=label, branch_id=branch_id, seq=seq
+    try:
+        values: Any = json.loads(line)
+    except ValueError:
+        values = None
+    if type(values) is list and len(values) == count:
+        return values, text_in(body)
+    return [b""] * count, ""
+
+
+def pending_of(n: bytes, score: bytes, packed: bytes, head: bytes | None, *, known: str | None) -> PendingRow:
+    """The pending approval, at the head of its branch; `known` is its id where it was asked for by that.
+
+    One that cannot be read has the ids that can be, and its place in the list.
+    """
+    # Not an error: the others of the list can be read, and whoever reads the row says that it is damaged.
+    (id, branch, run, thread, agent, tool, label, risk, _, expires), body = _line_of(packed, 10)
+    # Lua has no null that survives in a table, so a missing value is false there, and comes back as false.
+    thread, label, risk, expires = (None if each is False else each for each in (thread, label, risk, expires))
+    place = text_in(head or b""), float(score), _read_as(float, expires)
+    (row,) = records_of(
+        PendingRow, [(known or id, branch, run, thread, agent, tool, label, risk, *place, body, int(n))]
     )
+    return row
 
 
-@whole
-def pending_of(n: bytes, packed: bytes, head: bytes | None) -> PendingRow:
-    """The pending approval, at the head of its branch."""
-    line, _, body = packed.partition(b"\n")
-    id, branch, run, thread, agent, tool, label, risk, requested, expires = json.loads(line)
-    return PendingRow(
-        pending_id=id,
-        branch_id=branch,
-        run_id=run,
-        # Lua has no null that survives in a table, so a missing value is false there, and comes back as false.
-        thread_id=thread if thread is not False else None,
-        agent=agent,
-        tool_name=tool,
-        label=label if label is not False else None,
-        risk=risk if risk is not False else None,
-        checkpoint_id=text_of(head) or "",
-        requested_at=float(requested),
-        expires_at=float(expires) if expires is not False else None,
-        body=body.decode(),
-        n=int(n),
-    )
-
-
-@whole
 def checkpoint_of(
-    n: bytes, seq: bytes, id: bytes, run: bytes, thread: bytes | None, agent: bytes, packed: bytes
+    n: bytes, seq: bytes, branch: bytes, run: bytes, thread: bytes | None, agent: bytes, id: bytes, packed: bytes | None
 ) -> CheckpointRow:
-    """The root checkpoint, as the list of checkpoints has it."""
-    entry = entry_of(packed, id.decode(), int(seq))
-    return CheckpointRow(
-        checkpoint_id=entry.checkpoint_id or "",
-        branch_id=entry.branch_id,
-        run_id=run.decode(),
-        thread_id=text_of(thread),
-        agent=agent.decode(),
-        label=entry.label,
-        body=entry.body,
-        n=int(n) * SIZE + entry.seq,
-    )
+    """The root checkpoint, as the list of checkpoints has it. A damaged one has its id, and nothing in it."""
+    _, _, path, own, _, label, body = entry_row_of(packed, "", 0)
+    ids = [_read_as(str, each) for each in (id, branch, run, thread, agent)]
+    sound = path == "" and own == ids[0]
+    place = int(n) * SIZE + int(seq)
+    (row,) = records_of(CheckpointRow, [(*ids, label if sound else None, body if sound else None, place)])
+    return row
 
 
-@whole
-def audit_of(n: int, packed: bytes) -> AuditRow:
-    """The line of the audit trail."""
-    line, _, body = packed.partition(b"\n")
-    at, run, thread, pending = json.loads(line)
-    return AuditRow(at=at, run_id=run, thread_id=thread, pending_id=pending, body=body.decode(), n=n)
+def audit_of(n: int, packed: bytes | None) -> AuditRow:
+    """The line of the audit trail. A damaged one has the ids that can be read, and nothing in it."""
+    (at, run, thread, pending), body = _line_of(packed or b"", 4)
+    (row,) = records_of(AuditRow, [(at, run, thread, pending, body, n)])
+    return row
 
 
-@whole
 def document_of(kind: str, key: bytes, packed: bytes) -> Document:
-    """The document under a key, as the scripts keep it: a line of versions, one of its time, and its text."""
-    versions, expires, body = packed.split(b"\n", 2)
-    return Document(
-        kind=kind,
-        key=key.decode(),
-        text=body.decode(),
-        version=versions.rpartition(b" ")[2].decode(),
-        expires_at=float(expires) if expires else None,
+    """The document under a key, as the scripts keep it: a line of versions, one of its time, and its text.
+
+    One that cannot be read has no text, and no version that a writer could have seen.
+    """
+    versions, expires, body = [*packed.split(b"\n", 2), b"", b""][:3]
+    return document_in(
+        kind,
+        _read_as(str, key),
+        _read_as(str, versions.rpartition(b" ")[2]) or None,
+        _read_as(float, expires or None),
+        text_in(body) if packed.count(b"\n") >= 2 else None,
     )

@@ -46,11 +46,13 @@ from phronomy.stores.redis.records import (
     checkpoint_of,
     document_of,
     encoded,
-    entry_of,
+    entry_row_of,
+    first_of,
     kept_of,
     opt,
     packed_entry,
     pending_of,
+    row_of,
     time_text,
 )
 from phronomy.stores.rows import (
@@ -74,6 +76,7 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.sound_rows import damaged_branch, entries_of, records_of
 
 if TYPE_CHECKING:
     import redis
@@ -265,22 +268,23 @@ class RedisStore(Store):
         kind, *rest = self._call(lua.LINEAGE, [key], [opt(checkpoint_id, read=True), opt(branch_id, read=True)])
         if kind != b"ok":
             raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
-        entries = [
-            entry_of(packed, of.decode(), seq)
+        branch = branch_of(rest[0])
+        rows = [
+            entry_row_of(packed, of.decode(), seq)
             # The script begins at the end and goes from log to parent; reading goes the other way.
             for of, first, log in reversed(rest[1])
-            for seq, packed in enumerate(log, int(first) + 1)
+            for seq, packed in enumerate(log, first_of(of, first))
         ]
-        return Lineage(branch=branch_of(rest[0]), entries=tuple(entries))
+        return Lineage(branch=branch, entries=entries_of(branch.id, rows))
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         found: list[Branch] = []
         # The list that the walk goes through covers a part of the filter at most. The rest is judged here, by the one
         # function that says what a filter means.
-        for values in self._branches(wanted):
+        for values in self._behind(wanted):
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
-            branch = branch_of(values)
+            (branch,) = records_of(Branch, [row_of(values)])
             if is_wanted(branch, wanted):
                 found.append(branch)
         return found
@@ -290,7 +294,7 @@ class RedisStore(Store):
         while wanted.limit is None or len(found) < wanted.limit:
             most = _BATCH if wanted.limit is None else min(_BATCH, wanted.limit - len(found))
             rows, *place = self._pending(wanted, False, most)
-            found += [pending_of(*row) for row in rows]
+            found += [pending_of(*row, known=wanted.pending_id) for row in rows]
             if not place[0]:
                 break
             # The script gave up before it was through: on from the place that it names.
@@ -399,7 +403,10 @@ class RedisStore(Store):
     # What they are made of
 
     def _call(self, script: lua.Script, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
-        return self._link.call(script, keys, args, self._root)
+        kind, *rest = self._link.call(script, keys, args, self._root)
+        if kind == b"damaged":
+            raise damaged_branch(rest[0].decode())
+        return [kind, *rest]
 
     def _root_of(self, tenant: str) -> bytes:
         return f"{{{quote(self._prefix, safe='')}:{quote(tenant, safe='')}}}:".encode()
@@ -440,14 +447,28 @@ class RedisStore(Store):
             return self._few([self._key("end")], b"(" + time_text(wanted.ended_before))
         return self._walk(self._key("B"))
 
-    def _walk(self, key: bytes) -> Iterable[list[Any]]:
-        after = b"0"
+    def _behind(self, wanted: BranchFilter) -> Iterable[list[Any]]:
+        """The branches that may be wanted, in the order that is wanted, from the place on that is wanted."""
+        if wanted.after is None and not wanted.newest:
+            return self._branches(wanted)
+        place = b"+inf" if wanted.newest else b"0"
+        if wanted.after is not None:
+            place = self._call(lua.BRANCHES, [self._key("B")], [b"one", b"1", encoded(wanted.after, read=True)])[1]
+            if place is None:
+                return ()
+        listed = self._list("B", R=wanted.run_id, H=wanted.thread_id)
+        return self._walk(listed, how=b"back" if wanted.newest else b"walk", after=place, most=wanted.limit)
+
+    def _walk(
+        self, key: bytes, *, how: bytes = b"walk", after: bytes = b"0", most: int | None = None
+    ) -> Iterable[list[Any]]:
+        batch = _BATCH if most is None else min(_BATCH, most)
         while True:
             # By numbers: branches that are made meanwhile come at the end, and those that go leave no gap that
             # something could fall through.
-            found = self._call(lua.BRANCHES, [key], [b"walk", b"%d" % _BATCH, after])[1]
+            found = self._call(lua.BRANCHES, [key], [how, b"%d" % batch, after])[1]
             yield from found
-            if len(found) < _BATCH:
+            if not found or len(found) < batch:
                 return
             after = found[-1][1]
 

@@ -22,6 +22,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from phronomy.concurrency.workers import running_loop
 from phronomy.errors import StoreError
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.postgres_connections import (
@@ -34,11 +35,12 @@ from phronomy.stores.sql.postgres_connections import (
     InDoubt,
     Server,
     batches,
+    check_encoding,
     is_open,
     patience,
     renew_after_fork,
 )
-from phronomy.stores.sql.postgres_errors import is_lost, is_unstorable
+from phronomy.stores.sql.postgres_errors import ENCODING, is_lost, is_unstorable
 from phronomy.stores.sql.store import Steps, Traces
 
 T = TypeVar("T")
@@ -121,6 +123,9 @@ class LoopPool:
         # How many may be open, whether idle or in use. Waiting for it is first come, first served.
         self._free = asyncio.Semaphore(max_size)
         self._idle: deque[tuple[float, Connection]] = deque()  # since when, the longest first
+        # Held here too, or where the loop is closed under its tasks the collector may come to a connection before the task that would
+        # give it back, and psycopg warns of it.
+        self._used: set[Connection] = set()
         self._pid = os.getpid()
         self._watched = False
         # A loop that is ending already warns of a new generator, and closes none: no connection is kept then.
@@ -152,7 +157,7 @@ class LoopPool:
         if self._idle and not self._free.locked():
             await self._free.acquire()  # at once
             with suppress(IndexError):  # the store was closed just now, in another thread
-                return self._idle.pop()[1]
+                return self._use(self._idle.pop()[1])
             self._free.release()
         try:
             # One timeout around both, the wait for a place and the making of a connection: a caller has one patience,
@@ -160,13 +165,17 @@ class LoopPool:
             async with asyncio.timeout(timeout):
                 await self._free.acquire()
                 try:
-                    return await self._one()
+                    return self._use(await self._one())
                 # A cancellation as well, or the place would be gone until the loop ends.
                 except BaseException:
                     self._free.release()
                     raise
         except TimeoutError:
             raise PoolTimeout from None
+
+    def _use(self, connection: Connection) -> Connection:
+        self._used.add(connection)
+        return connection
 
     async def _one(self) -> Connection:
         """A connection that is there, or another: until the server lets one in."""
@@ -182,6 +191,7 @@ class LoopPool:
 
     async def give(self, connection: Connection) -> None:
         """Take a connection back."""
+        self._used.discard(connection)
         # Once the loop ends, what still goes on in it gets connections, and none is kept.
         if self._closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
             _end(connection)
@@ -218,6 +228,11 @@ class LoopPool:
             with suppress(StopIteration, RuntimeError):  # it may be ending just now
                 self._end.aclose().send(None)
 
+    def abandon(self) -> None:
+        """Close the connections of a loop that is closed, those in use as well: no task of it gives one back."""
+        self.close()
+        self._finish_used()
+
     def _drop(self) -> None:
         self._closed = True
         self._finish()
@@ -229,10 +244,16 @@ class LoopPool:
             while self._pid == os.getpid():
                 _end(self._idle.pop()[1])
 
+    def _finish_used(self) -> None:
+        with suppress(KeyError):
+            while self._pid == os.getpid():
+                _end(self._used.pop())
+
     # The loop is gone and nobody closed the store: then the sockets go with the last reference, in whatever thread that
     # is.
     def __del__(self) -> None:
         self._finish()
+        self._finish_used()
 
 
 class SharedPool:
@@ -288,6 +309,7 @@ class _Taken:
             # As it came, it goes back: the pool is somebody else's.
             self._kept = connection.autocommit
             try:
+                check_encoding(connection)
                 if not self._kept:
                     await self._set_autocommit(True)
             # A task that is cancelled here has a connection, and `__aexit__` will not be called for it.
@@ -299,7 +321,7 @@ class _Taken:
 
     async def __aexit__(self, *_: object) -> None:
         try:
-            await _undo(self._connection)
+            await _undo(self._connection, self._server.timeout)
             if not self._kept:
                 with suppress(Gone):
                     await self._set_autocommit(False)
@@ -377,7 +399,7 @@ class AsyncServer:
             except UnicodeEncodeError:
                 failure = self._server.surrogate()
             finally:
-                await _undo(connection)
+                await _undo(connection, self._server.timeout)
         raise failure  # here, so that the driver's error, which quotes values, is not its context
 
     async def _was_committed(self, id: str) -> bool:
@@ -447,7 +469,7 @@ class AsyncServer:
         with self._lock:
             # Of loops that were closed by hand, without ending what was in them.
             for other in [other for other in self._pools if other.is_closed()]:
-                self._pools.pop(other).close()
+                self._pools.pop(other).abandon()
             self._pools[loop] = pool
         return pool
 
@@ -459,9 +481,12 @@ class AsyncServer:
     def close(self) -> None:
         """Close the connections of all loops; a pool that is somebody else's stays open."""
         with self._lock:
-            pools, self._pools = list(self._pools.values()), WeakKeyDictionary()
-        for pool in pools:
-            pool.close()
+            pools, self._pools = list(self._pools.items()), WeakKeyDictionary()
+        for loop, pool in pools:
+            if loop.is_closed():
+                pool.abandon()
+            else:
+                pool.close()
 
     def after_fork(self) -> None:
         """In a forked child: leave the parent's connections alone."""
@@ -477,11 +502,22 @@ def _end(connection: Connection) -> None:
     connection.pgconn.finish()
 
 
-async def _undo(connection: Connection) -> None:
-    """End the transaction, if there is one, with nothing written."""
-    if is_open(connection):
-        with suppress(psycopg.Error):
+async def _undo(connection: Connection, seconds: float) -> None:
+    """End the transaction, if there is one, with nothing written: in so many seconds, or by the end of its session."""
+    if not is_open(connection):
+        return
+    # In a loop that was closed nothing can be awaited any more. And a connection whose lock is never given back, as after an interrupt
+    # in the middle of the loop, would be waited for without an end.
+    if running_loop() is None:
+        _end(connection)
+        return
+    try:
+        async with asyncio.timeout(seconds):
             await connection.execute("ROLLBACK", prepare=False)
+    except TimeoutError:
+        _end(connection)
+    except psycopg.Error:  # the pool drops it
+        return
 
 
 def own_connections(server: Server, conninfo: str, *, max_size: int) -> AsyncServer:
@@ -490,7 +526,11 @@ def own_connections(server: Server, conninfo: str, *, max_size: int) -> AsyncSer
     async def connect() -> Connection:
         threshold = None if server.prepare is False else THRESHOLD
         return await psycopg.AsyncConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=threshold, connect_timeout=patience(server.timeout)
+            conninfo,
+            autocommit=True,
+            prepare_threshold=threshold,
+            connect_timeout=patience(server.timeout),
+            client_encoding=ENCODING,
         )
 
     return AsyncServer(server, lambda: LoopPool(connect, max_size), None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import re
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ from phronomy.stores.alone import Alone
 from phronomy.stores.sql import statements
 from phronomy.stores.sql.postgres_errors import (
     AGAIN,
+    ENCODING,
     LOST,
     STALE,
     UNPREPARED,
@@ -36,6 +38,7 @@ from phronomy.stores.sql.postgres_errors import (
     Connection,
     is_lost,
     is_unstorable,
+    unconnected,
 )
 from phronomy.stores.sql.statements import lock_number
 from phronomy.stores.sql.store import Steps, Traces, Transaction, done
@@ -355,11 +358,13 @@ class Server:
             # that none could be had in time.
             if self._connect is not None:
                 with self._connect() as connection:
+                    check_encoding(connection)
                     yield connection
             else:
                 assert self._pool is not None
                 connection = self._taken(self._pool)
                 try:
+                    check_encoding(connection)
                     with connection.transaction():
                         yield connection
                 finally:
@@ -464,8 +469,10 @@ class Server:
         # of the user.
         code = error.sqlstate or ""
         what = WORDS.get(code) or type(error).__name__
+        if code == "42501" and (found := re.search(r"\bphronomy_\w+", str(error))):
+            what += f" on {found[0]}"  # the names of our tables are no secret
         if isinstance(error, psycopg.OperationalError) and not code:
-            what = "no connection: the server is down, or refuses the address, the user, the password or the database"
+            what = f"no connection: {unconnected(error)}"
         where = (
             self.where if isinstance(error, psycopg.OperationalError) and (not code or code.startswith(LOST)) else ""
         )
@@ -519,6 +526,23 @@ def shared_server(pool: object, *, timeout: float, prepare_statements: bool) -> 
     return Server("PostgreSQL", None, pool, None, timeout, where, prepare_statements)
 
 
+def check_encoding(connection: AnyConnection) -> None:
+    """Refuse a connection, or a database, that cannot carry every text. Raises `StoreError`."""
+    # As the server has told when it was connected: nothing is asked for it.
+    spoken = connection.info.parameter_status("client_encoding")
+    if spoken not in (None, "UTF8"):
+        raise StoreError(
+            f"the connections of the pool carry text in {spoken}: make them with client_encoding='utf8', or a text would come back"
+            " as something else"
+        )
+    kept = connection.info.parameter_status("server_encoding")
+    # One in SQL_ASCII keeps the bytes as they come, which are UTF-8.
+    if kept not in (None, "UTF8", "SQL_ASCII"):
+        raise StoreError(
+            f"the database is in the encoding {kept}, which has no place for most characters: make one with ENCODING 'UTF8'"
+        )
+
+
 def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float, prepare_statements: bool) -> Server:
     """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
     _check_conninfo(conninfo)
@@ -529,10 +553,11 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float, p
         )
 
     def connect() -> Connection:
-        return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
+        return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout), client_encoding=ENCODING)
 
     def make() -> Pool:
-        options = {"autocommit": True, "prepare_threshold": THRESHOLD if prepare_statements else None}
+        threshold = THRESHOLD if prepare_statements else None
+        options = {"autocommit": True, "prepare_threshold": threshold, "client_encoding": ENCODING}
         return ConnectionPool(
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
         )

@@ -40,6 +40,36 @@ WORDS: Final = {
 """The words for an error of this code. The server's own words quote values."""
 
 
+ENCODING: Final = "utf8"
+"""The encoding in which our connections carry text, whatever that of the database is: it would be the default."""
+
+# Of a connection that was not made there is no code, only words. What they quote is left out: these begin or name the kind of the
+# error alone. Of a server that speaks another language they are not found, and all reasons are given.
+_REFUSALS: Final = {
+    "too many connections": "the server has no connection left for this user or database: raise the limit, or have smaller pools",
+    "too many clients": "the server has no connection left: raise max_connections, or have smaller pools",
+    "remaining connection slots": "the server has no connection left: raise max_connections, or have smaller pools",
+    "unsupported startup parameter": "a pooler in between refuses a parameter of the connection: have it ignore the parameter",
+    "password authentication failed": "the server refuses the user or the password",
+    "no password supplied": "the server wants a password",
+    "no pg_hba.conf entry": "the server lets this user in from no such address, or only with TLS: see its pg_hba.conf",
+    "Connection refused": "nothing listens at the address: the server is down, or the port is another one",
+    "No such file or directory": "nothing listens at the address: the server is down, or its socket is elsewhere",
+    "timeout expired": "the server did not answer in time",
+    "could not translate host name": "the name of the host is not known",
+    "Name or service not known": "the name of the host is not known",
+    "is starting up": "the server is starting up: try again",
+    "is shutting down": "the server is shutting down",
+}
+
+
+def unconnected(error: psycopg.Error) -> str:
+    """Why a connection was not made, in our words."""
+    said = str(error)
+    why = next((words for sign, words in _REFUSALS.items() if sign in said), None)
+    return why or "the server is down, or refuses the address, the user, the password or the database"
+
+
 def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
     """Whether the connection ended with this error."""
     if connection.closed or (error.sqlstate or "").startswith(LOST):

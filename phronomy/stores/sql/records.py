@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Any
 
 from phronomy.stores.derived.changes import by_digest, check_room
 from phronomy.stores.rows import (
@@ -15,57 +14,19 @@ from phronomy.stores.rows import (
     Append,
     AuditRow,
     Branch,
-    CheckpointRow,
     Document,
     Entry,
     Lineage,
     PendingRow,
 )
-from phronomy.stores.sql.schema import BRANCH, ENTRY
+from phronomy.stores.sound_rows import branch_of, damaged_branch, document_in, entries_of, told_of
+from phronomy.stores.sql.schema import BRANCH
 from phronomy.stores.sql.statements import Row, Statements, Values
-
-R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow, Entry)
-
-
-_PUTS: Final = {
-    kind: tuple(getattr(kind, name).__set__ for name in kind.__dataclass_fields__)
-    for kind in (Branch, PendingRow, CheckpointRow, AuditRow)
-} | {Entry: tuple(getattr(Entry, name).__set__ for name in ("seq", "branch_id", *ENTRY))}
-"""What sets the fields of each kind of record, in the order in which the statements name the columns."""
-
-
-def _record_of(kind: type[R], row: Row) -> R:
-    """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    puts = _PUTS[kind]
-    if len(row) < len(puts):
-        # The store makes it the error of a damaged database.
-        raise TypeError(f"a {kind.__name__} of {len(row)} columns")
-    # 4 us for a branch, and 12 by its `__init__`, which takes a call of Python for each value. Every step reads one.
-    record = object.__new__(kind)
-    for put, value in zip(puts, row, strict=False):
-        put(record, value)
-    return record
-
-
-def records_of(kind: type[R], rows: Sequence[Row]) -> list[R]:
-    """As `_record_of`, for rows that may be many: column by column, which takes a third of the time."""
-    puts = _PUTS[kind]
-    if rows and len(rows[0]) < len(puts):
-        raise TypeError(f"a {kind.__name__} of {len(rows[0])} columns")
-    found = [object.__new__(kind) for _ in rows]
-    for put, values in zip(puts, zip(*rows, strict=True), strict=False):
-        deque(map(put, found, values), 0)
-    return found
-
-
-def branch_of(row: Row) -> Branch:
-    """The branch in a row."""
-    return _record_of(Branch, row)
 
 
 def waiting_of(row: Row) -> tuple[PendingRow, Branch]:
-    """The pending approval in a row, and the branch that stands behind it."""
-    return _record_of(PendingRow, row), branch_of(row[len(PendingRow.__dataclass_fields__) :])
+    """The pending approval in a row, and the branch that stands behind it. Raises `CheckpointError` for a damaged branch."""
+    return told_of(PendingRow, row), branch_of(row[len(PendingRow.__dataclass_fields__) :])
 
 
 def branch_values(tenant: str, branch: Branch) -> Values:
@@ -182,19 +143,29 @@ def text_values(tenant: str, texts: Sequence[str]) -> list[Values]:
 
 def document_of(row: Row) -> Document:
     """The document in a row."""
-    kind, key, version, expires_at, body = row
-    return Document(kind=kind, key=key, version=version, expires_at=expires_at, text=body)
+    return document_in(*row)
+
+
+def _values_in(body: str, id: object) -> list[Any]:
+    """The values of a branch in the JSON of its row. Raises `CheckpointError` if a text in it is not UTF-8."""
+    try:
+        values: list[Any] = json.loads(body)
+    except ValueError:
+        failure = damaged_branch(id)
+    else:
+        return values
+    raise failure  # outside of the except block: the error above has the body
 
 
 def lineage_of(rows: Iterable[Row]) -> Lineage | None:
-    """The lineage in the rows of one statement, None if there are none."""
+    """The lineage in the rows of one statement, None if there are none. Raises `CheckpointError` for damaged rows."""
     # Sorted here: the numbers grow along a lineage, and to sort them in the database would hold back the first row
     # until the last was found.
     ordered = sorted(rows, key=itemgetter(0))
     if not ordered:
         return None
-    *_, body, lease_until, created_at, changed_at = ordered[0]
+    (_, id, *_, body, lease_until, created_at, changed_at), *entries = ordered
     # The columns that were added later stand behind the times in the record, and behind the others in JSON.
-    *own, announced, handed = json.loads(body)
+    *own, announced, handed = _values_in(body, id)
     branch = branch_of((*own, lease_until, created_at, changed_at, announced, handed))
-    return Lineage(branch=branch, entries=tuple(records_of(Entry, ordered[1:])))
+    return Lineage(branch=branch, entries=entries_of(id, entries))

@@ -165,12 +165,21 @@ _OTHER_BRANCHES: Final = (
     "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>) WHERE run_id <> id",
 )
 
+_NEWEST_BRANCHES: Final = (
+    # All branches from the last one that was made: a page of a list of runs. It is written when a run begins, and by no step of it.
+    # Of an expression, so that it answers this question alone: it has the order of every other, and SQLite, which knows nothing of
+    # how many rows there are, would take it in place of the partial ones.
+    "CREATE INDEX phronomy_branches_made ON <branches> ((tenant || '')<numbered>)",
+)
+
 MIGRATIONS: Final = (
     *_MIGRATIONS,
     # 5. The index of the branches of a run has forks alone: before, it had all branches.
     _OTHER_BRANCHES,
     # 6. Nothing in the tables. Rows of the log are written in a shorter form, which an earlier release cannot read.
     (),
+    # 7. The branches of a tenant in the order they were made: before, the newest were found by sorting all.
+    _NEWEST_BRANCHES,
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
@@ -220,6 +229,8 @@ SQLITE_MIGRATIONS: Final = (
         "DROP TABLE phronomy_documents_before",
         "CREATE INDEX phronomy_documents_expiry ON <documents> (tenant, expires_at) WHERE expires_at IS NOT NULL",
     ),
+    # 8. As 7. elsewhere.
+    _NEWEST_BRANCHES,
 )
 """The schema in SQLite, which has a version of its own."""
 

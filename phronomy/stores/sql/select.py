@@ -8,7 +8,7 @@ from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, Checkp
 from phronomy.stores.sql.statements import Statements, Values
 
 _PENDING: Final = """
-    p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, p.label, p.risk, COALESCE(b.head, ''), p.requested_at,
+    p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, p.label, p.risk, COALESCE(b.head, ''), <row>.requested_at,
     p.expires_at, p.body, p.n
 """
 # No EXISTS: PostgreSQL would make a join of it, and read all of both facets before it gives the first row.
@@ -57,10 +57,17 @@ class Select:
         return sql.sql(text), tuple(self._values)
 
 
+_BEFORE: Final = "b.n < (SELECT a.n FROM <branches> a WHERE a.tenant = ? AND a.id = ?)"
+_BEHIND: Final = "b.n > (SELECT a.n FROM <branches> a WHERE a.tenant = ? AND a.id = ?)"
+
+
 def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, Values]:
     """The statement for branches, and its values."""
     select = Select("<branch>", "<branches> b")
-    _of_run_or_thread(select, tenant, wanted.run_id, wanted.thread_id)
+    if wanted == BranchFilter(newest=True, after=wanted.after, limit=wanted.limit):
+        select.where("(b.tenant || '') = ?", tenant)  # as its index says it
+    else:
+        _of_run_or_thread(select, tenant, wanted.run_id, wanted.thread_id)
     if wanted.parents is not None:
         select.where("b.parent_branch <among>", sql.listed(wanted.parents))
     # Written as the partial index says it, word by word: the planner uses such an index only where it sees that the
@@ -76,7 +83,9 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
         select.where("b.announced < b.seq")
     if wanted.handed:
         select.where("b.handed IS NOT NULL")
-    select.order("b.n", wanted.limit)
+    if wanted.after is not None:
+        select.where(_BEFORE if wanted.newest else _BEHIND, tenant, wanted.after)
+    select.order("b.n DESC" if wanted.newest else "b.n", wanted.limit)
     return select.made(sql)
 
 
@@ -109,10 +118,10 @@ def waiting(sql: Statements, tenant: str, pending_id: str) -> tuple[str, Values]
     return select.made(sql)
 
 
-def pending_count(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
-    """The statement that counts pending approvals, and its values."""
+def pending_count(sql: Statements, tenant: str, wanted: PendingFilter, *, anew: bool = False) -> tuple[str, Values]:
+    """The statement that counts pending approvals, and its values. `anew` says that no number is to be trusted that is kept."""
     limits = wanted.pending_id, wanted.since, wanted.until, wanted.expired_at
-    if sql.counts and not wanted.facets and limits == (None,) * 4:
+    if sql.counts and not anew and not wanted.facets and limits == (None,) * 4:
         return sql.sql("SELECT waiting FROM <counts> WHERE tenant = ?"), (tenant,)
     # Without the branch: a count reads the keys of the facets and nothing else.
     return _pending(tenant, wanted, "count(*)", "")[0].made(sql)
@@ -126,7 +135,7 @@ def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[
     facets = dict(wanted.facets)
     if wanted.pending_id is not None or wanted.expired_at is not None:
         # These have indexes of their own, which leave fewer than any facet.
-        select, row = Select(what, f"<pending> p{also}"), "p"
+        select, row = Select(what.replace("<row>", "p"), f"<pending> p{also}"), "p"
         select.where("p.tenant = ?", tenant)
         select.where("p.pending_id = ?", wanted.pending_id)
         select.where("p.expires_at <= ?", wanted.expired_at)
@@ -135,7 +144,8 @@ def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[
         # key.
         by = next((name for name in FACETS if name in facets), "")
         joined = f" JOIN <pending> p ON p.n = f.n{also}" if also else ""
-        select, row = Select(what, f"<facets> f{joined}"), "f"
+        # The time by which the rows are in order: that of a page's last row leads to the next page.
+        select, row = Select(what.replace("<row>", "f"), f"<facets> f{joined}"), "f"
         select.where("f.tenant = ? AND f.facet = ? AND f.value = ?", tenant, by, facets.pop(by, ""))
     for facet, value in facets.items():
         select.where(_OTHER.replace("<row>", row), tenant, facet, value)

@@ -120,6 +120,14 @@ class SQLiteStore(SQLStore):
         return (self._file.at_once if is_at_once() else self._file.read)(statement, values)
 
 
+def _text(value: bytes) -> str | bytes:
+    """A text in the file. One that is not UTF-8 is no text: its row is damaged, and whoever reads the row says so."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
 class _Open:
     """A transaction of a connection."""
 
@@ -316,6 +324,7 @@ class _File:
                 # Threads take turns by `alone`, so the check has nothing to protect.
                 check_same_thread=False,
             )
+            db.text_factory = _text
             # Each commit is on the disk before its caller hears of it, with FULL. In WAL mode NORMAL syncs only now and
             # then: nothing is torn, but the last decisions may be gone after a loss of power, with their tools having
             # run.
@@ -460,7 +469,7 @@ class _File:
         if isinstance(error, sqlite3.Error):
             remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
             raise StoreError(f"{self.path}: {error}{f': {remedy}' if remedy else ''}") from error
-        if isinstance(error, UnicodeDecodeError):
+        if isinstance(error, UnicodeDecodeError):  # the name of a table, say, in SQLite's own message
             raise StoreError(f"{self.path}: the file is damaged: a text in it is not UTF-8") from None
         if isinstance(error, UnicodeEncodeError):
             raise StoreError(f"{self.path}: text with a lone surrogate cannot be stored") from None

@@ -45,14 +45,15 @@ Row: TypeAlias = tuple[Any, ...]
 class Dialect:
     """The differences between databases.
 
-    `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its bytes)
-    are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of `n`. `among`
-    says that a column is one of some texts, which `listed` makes one value of. `array` is JSON text of all of a branch but its
-    times. `unindexed` stands before a column whose index is not to be used, where the database knows too little to see that by
-    itself. `between` finds the log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a
-    select whose row is about to be changed, `share` one whose row must stay. `whole` says that one statement can write to several
-    tables, which is worth it where each is a journey. `over` says that a branch has ended, word for word as the index has it.
-    `counts` says that the number of all requests that wait is kept. `migrations` are as in `schema.py`.
+    `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its
+    bytes) are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of
+    `n`. `among` says that a column is one of some texts, which `listed` makes one value of. `array` is JSON text of all of a
+    branch but its times, of which each is a `member`. `unindexed` stands before a column whose index is not to be used, where
+    the database knows too little to see that by itself. `between` finds the log entries after one number up to another. `begin`
+    begins a writing transaction; `lock` ends a select whose row is about to be changed, `share` one whose row must stay.
+    `whole` says that one statement can write to several tables, which is worth it where each is a journey. `over` says that a
+    branch has ended, word for word as the index has it. `counts` says that the number of all requests that wait is kept.
+    `migrations` are as in `schema.py`.
     """
 
     mark: str
@@ -65,6 +66,7 @@ class Dialect:
     among: str
     listed: Callable[[Sequence[str]], object]
     array: str
+    member: str
     unindexed: str
     later: str
     between: str
@@ -89,7 +91,9 @@ SQLITE: Final = Dialect(
     # of marks.
     among="IN (SELECT value FROM json_each(?))",
     listed=json.dumps,
+    # JSON has no blobs. A column that holds one is damaged, and an object is of no column.
     array="json_array(<timeless>)",
+    member="iif(typeof({0}) = 'blob', json('{{}}'), {0})",
     # SQLite takes the index of an equality over the order of the table, and would then sort what it found.
     unindexed="+",
     later="MAX",
@@ -120,6 +124,7 @@ POSTGRES: Final = Dialect(
     among="= ANY(?)",
     listed=list,
     array="CAST(json_build_array(<timeless>) AS TEXT)",
+    member="{0}",
     unindexed="",
     later="GREATEST",
     # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
@@ -195,13 +200,14 @@ _FACET_KEY: Final = (
 # of its own would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader
 # can put the rows in order. <place> is the branch where the lineage ends, <upto> its last number. The place is looked up twice, and
 # the line of parents used once: SQLite compiles that line each time that it is named, which took a new connection a third longer.
+# A parent was made before its fork: by its number, no damaged row can make the line endless.
 _LINEAGE: Final = """
     WITH RECURSIVE line (n, id, parent_branch, parent_seq, upto) AS (
         SELECT b.n, b.id, b.parent_branch, b.parent_seq, <upto> FROM <place>
         UNION ALL
         SELECT b.n, b.id, b.parent_branch, b.parent_seq,
             CASE WHEN line.parent_seq < line.upto THEN line.parent_seq ELSE line.upto END
-        FROM line JOIN <branches> b ON b.tenant = ? AND b.id = line.parent_branch
+        FROM line JOIN <branches> b ON b.tenant = ? AND b.id = line.parent_branch AND b.n < line.n
     )
     SELECT entry.n - line.n * <size>, line.id, <own entry>, <no times>
     FROM line JOIN <log> entry ON <line entries>
@@ -274,7 +280,7 @@ def _words(dialect: Dialect) -> dict[str, str]:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
     mark, ended = dialect.mark, ", ".join(f"'{status}'" for status in ENDED)
-    timeless = ", ".join(f"b.{column}" for column in BRANCH if column not in _TIMES)
+    timeless = ", ".join(dialect.member.format(f"b.{column}") for column in BRANCH if column not in _TIMES)
     return {
         **vars(dialect),
         "among": dialect.among.replace("?", mark),

@@ -52,6 +52,7 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.sound_rows import R, branch_of, records_of
 from phronomy.stores.sql import records, statements
 from phronomy.stores.sql import select as _select
 
@@ -191,7 +192,10 @@ class SQLStore(Store):
         return self._each(_select.waiting(self._statements, self.tenant, pending_id), records.waiting_of)
 
     def count_pending(self, wanted: PendingFilter) -> int:
-        return sum(self._each(_select.pending_count(self._statements, self.tenant, wanted), lambda row: int(row[0])))
+        found = self._read(*_select.pending_count(self._statements, self.tenant, wanted))
+        if not all(type(row[0]) is int for row in found):  # the number that is kept is damaged
+            found = self._read(*_select.pending_count(self._statements, self.tenant, wanted, anew=True))
+        return sum(row[0] for row in found)
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
         return self._records(CheckpointRow, _select.checkpoints(self._statements, self.tenant, wanted))
@@ -204,8 +208,8 @@ class SQLStore(Store):
         return self._each((self._statements.children, (*place, *place)), lambda row: row[1])
 
     def kept_text(self, digest: str) -> str | None:
-        found: list[str] = self._each((self._statements.kept_text, (self.tenant, digest)), lambda row: row[0])
-        return found[0] if found else None
+        found = self._read(self._statements.kept_text, (self.tenant, digest))
+        return found[0][0] if found else None
 
     def get_document(self, kind: str, key: str) -> Document | None:
         if not is_place(kind, key):
@@ -241,8 +245,8 @@ class SQLStore(Store):
     def expire_documents(self) -> None:
         self._write(self._expire_documents, again=True)
 
-    def _records(self, kind: type[records.R], select: tuple[str, statements.Values]) -> list[records.R]:
-        return self._made(partial(records.records_of, kind), self._read(*select))
+    def _records(self, kind: type[R], select: tuple[str, statements.Values]) -> list[R]:
+        return self._made(partial(records_of, kind), self._read(*select))
 
     def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
@@ -292,12 +296,12 @@ class SQLStore(Store):
                 "all",
                 *_select.branches(self._statements, self.tenant, BranchFilter(thread_id=branch.thread_id)),
             )
-            check_thread(branch, [records.branch_of(row) for row in others])
+            check_thread(branch, [branch_of(row) for row in others])
         if branch.parent_branch is not None:
             # Locked against deletion until the branch is there: `remove` looks for children, and would not see one that
             # is about to be committed.
             row = yield "one", self._statements.parent, (self.tenant, branch.parent_branch)
-            check_parent(branch, records.branch_of(row) if row is not None else None)
+            check_parent(branch, branch_of(row) if row is not None else None)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         added = yield "one", self._statements.add_branch, records.branch_values(self.tenant, after)
         if added is None:
@@ -312,13 +316,13 @@ class SQLStore(Store):
         # All of a decision in one, where the database can.
         decision = records.leaving_decision(sql, tenant, change, now)
         if decision is not None and (row := (yield "one", *decision)) is not None:
-            return records.branch_of(row)
+            return branch_of(row)
         # Two statements for the usual step, this one and the insert of the entries. On a server each is a journey, and
         # a run is made of such steps.
         going_on = records.going_on(sql, tenant, change, now, self.lease) or records.leaving(sql, tenant, change, now)
         row = None if going_on is None or decision is not None else (yield "one", *going_on)
         if row is not None:
-            after, n = records.branch_of(row), row[-1]
+            after, n = branch_of(row), row[-1]
         else:
             # Read again under a lock: the statement may have found nothing because another writer was first, and that
             # is judged as it stands now.
@@ -344,7 +348,7 @@ class SQLStore(Store):
         """The branch, which nobody else changes until the transaction ends, and its number."""
         # The row stands for the whole branch: whoever writes to its log, its requests or its trail has locked it first.
         row = yield "one", self._statements.branch, (self.tenant, branch_id)
-        return (records.branch_of(row), row[-1]) if row is not None else (None, 0)
+        return (branch_of(row), row[-1]) if row is not None else (None, 0)
 
     def _add(self, change: Append, branch: Branch, n: int) -> Steps[None]:
         """Add what a change writes beside the log and the branch, which has number `n`, as it then stands."""
@@ -389,7 +393,7 @@ class SQLStore(Store):
         row = yield "one", self._statements.renew, values
         if row is None:
             raise lost(claim)
-        return records.branch_of(row)
+        return branch_of(row)
 
     def _release(self, claim: Claim, status: BranchStatus | None) -> Steps[None]:
         yield "run", self._statements.release, (status, self.tenant, claim.branch_id, claim.owner, claim.fence)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from phronomy.agents.agent import Agent
 from phronomy.chat.approvals import ChatApprovals
+from phronomy.chat.channel import LETTERS, LeadsToPage
 from phronomy.chat.http import Response
 from phronomy.people import Person, StoreDirectory
 from phronomy.records.decisions import Approve, PendingApproval
@@ -463,11 +464,23 @@ class ChannelContract:
         assert self.platform.form(OTTO) is None and len(self.platform.told(OTTO)) == 1
         assert self.trail(item) == [("otto", "reject", True)]
 
+    def test_what_is_not_shown_whole_is_approved_elsewhere(self) -> None:
+        """No button approves it there, and an older one does not count; a button that opens a page of the whole request may."""
+        item = self.asked(self.approvals(), note="n" * 2_000)
+        buttons = {each for each in self.message.buttons if each in ("approve", "edit")}
+        if isinstance(self.platform.channel, LeadsToPage):
+            assert buttons == {"approve"}
+            return
+        assert not buttons and "Not all of it can be shown here" in self.message.text
+        older = {**self.message.buttons, "approve": LETTERS["approve"] + self.message.buttons["reject"][1:]}
+        self.platform.deliver(self.platform.sign(replace(self.message, buttons=older), "approve", RITA))
+        assert self.store.request(item.id).status == "pending"
+
     def test_what_does_not_fit_a_form_is_edited_in_the_inbox(self) -> None:
         """With a link to it."""
         if not self.takes_edits:
             return
-        item = self.asked(self.approvals(), note="n" * 100_000)
+        item = self.asked(self.approvals(approve_unseen=True), note="n" * 100_000)
         self.platform.click(self.message, "edit", RITA)
         assert (
             self.platform.form(RITA) is None

@@ -190,7 +190,7 @@ class MinimalPlatform:
 
     def conversation(self, thread: str) -> list[Shown]:
         """What the bot has posted in a thread, oldest first."""
-        return [shown for ref, shown in self._shown.items() if self._places[ref] == thread]
+        return [shown for ref, shown in [*self._shown.items()] if self._places[ref] == thread]
 
     def reminders(self) -> list[str]:
         """The texts of reminders."""
@@ -234,7 +234,7 @@ class MinimalPlatform:
 
     def pings(self) -> list[str]:
         """Mentions and links that are not escaped."""
-        return [each for shown in self._shown.values() for each in re.findall(r"(?<!\\)[@\[]\w*", shown.text)]
+        return [each for shown in [*self._shown.values()] for each in re.findall(r"(?<!\\)[@\[]\w*", shown.text)]
 
     def fail(self, *troubles: Trouble) -> None:
         """What goes wrong next."""

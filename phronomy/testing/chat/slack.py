@@ -95,7 +95,7 @@ class FakeSlack:
 
     def messages(self) -> list[Shown]:
         """The messages of the channel, oldest first, without replies in threads."""
-        return [self._shown(key) for key, found in self._messages.items() if "thread_ts" not in found]
+        return [self._shown(key) for key, found in [*self._messages.items()] if "thread_ts" not in found]
 
     def conversation(self, thread: str) -> list[Shown]:
         """What the bot has posted in a thread, such as `C0000000001/1800000000.000001`, oldest first."""
@@ -108,7 +108,7 @@ class FakeSlack:
 
     def reminders(self) -> list[str]:
         """The texts of the replies in threads which the channel sees too."""
-        return [_seen(found) for found in self._messages.values() if found.get("reply_broadcast")]
+        return [_seen(found) for found in [*self._messages.values()] if found.get("reply_broadcast")]
 
     def _shown(self, key: tuple[str, str]) -> Shown:
         found = self._messages[key]
@@ -126,7 +126,7 @@ class FakeSlack:
 
     def pings(self) -> list[str]:
         """Mentions, links and markup that Slack would act on."""
-        return [each for found in self._messages.values() for each in _acted_on(found)]
+        return [each for found in [*self._messages.values()] for each in _acted_on(found)]
 
     def fail(self, *troubles: Trouble) -> None:
         """What goes wrong with the next calls of the Web API."""

@@ -141,7 +141,7 @@ class FakeReceiver:
     def messages(self) -> list[Shown]:
         """The requests, each as its newest event says, oldest first."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for event in self._events.values():
+        for event in [*self._events.values()]:
             if event["type"] != "request.reminded":
                 found.setdefault(event["data"]["pending_id"], []).append(event["data"])
         return [_shown(id, max(each, key=_version), len(each) - 1) for id, each in found.items()]
@@ -150,7 +150,7 @@ class FakeReceiver:
         """The texts of reminders."""
         return [
             f"Still waiting: {event['data']['title']}: {event['data']['status']}"
-            for event in self._events.values()
+            for event in [*self._events.values()]
             if event["type"] == "request.reminded"
         ]
 
@@ -162,7 +162,7 @@ class FakeReceiver:
         """Characters that cannot be seen, or turn the direction of a text. JSON has no mentions and no markup."""
         return [
             text
-            for event in self._events.values()
+            for event in [*self._events.values()]
             for text in _texts(event["data"])
             if escaped(text) != text or re.search(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text)
         ]

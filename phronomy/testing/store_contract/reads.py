@@ -214,6 +214,26 @@ class BranchTests(StoreTests):
         store.append(Append(branch_id="b1", seq=6, claim=MINE, entries=(note("j"),)))
         assert self.branch_ids() == ["b1", "b2", "b3", "b4", "a0"]
 
+    def test_the_newest_branches_come_first_in_pages(self) -> None:
+        """Of all, of a run or of a thread, behind a branch; behind one that is gone, none."""
+        store = self.store
+        forked(store)
+        begin(store, "a0", row("z1"), thread="u")
+        every = ["a0", "b4", "b3", "b2", "b1"]
+        assert self.branch_ids(newest=True) == every
+        assert self.branch_ids(newest=True, limit=2) == every[:2]
+        assert self.branch_ids(newest=True, limit=0) == self.branch_ids(after="b1", limit=0) == []
+        for place, id in enumerate(every):
+            assert self.branch_ids(newest=True, after=id) == every[place + 1 :]
+            assert self.branch_ids(newest=True, after=id, limit=1) == every[place + 1 : place + 2]
+            assert self.branch_ids(after=id) == every[:place][::-1]
+        assert self.branch_ids(newest=True, thread_id="t") == every[1:]
+        assert self.branch_ids(newest=True, thread_id="t", after="b3", limit=5) == ["b2", "b1"]
+        assert self.branch_ids(newest=True, run_id="b1", after="b3") == ["b2", "b1"]
+        assert self.branch_ids(newest=True, parents=("b2",)) == ["b4", "b3"]
+        for gone in ("x", "", "'", "\ud800"):
+            assert self.branch_ids(newest=True, after=gone) == self.branch_ids(after=gone) == []
+
     def test_branches_are_found_by_what_they_go_on_from(self) -> None:
         """By any of several branches; by none, none."""
         forked(self.store)

@@ -86,6 +86,8 @@ STOOD = (
     BranchFilter(ended_before=1e15),
     BranchFilter(unannounced=True),
     BranchFilter(handed=True),
+    BranchFilter(newest=True),
+    BranchFilter(newest=True, after="b1"),
 )
 SAID = (AuditFilter(run_id="b1"), AuditFilter(pending_id="p1"), AuditFilter(since=0.0), AuditFilter(until=9.0))
 

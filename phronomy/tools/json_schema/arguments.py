@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any, Final
 
 from jsonschema import SchemaError, ValidationError
+from referencing.exceptions import Unresolvable
 
 from phronomy.errors import ToolDefinitionError
 from phronomy.foundation.json_text import (
     MAX_DEPTH,
+    JsonDict,
     JsonError,
     JsonText,
     JsonValue,
@@ -21,7 +24,18 @@ from phronomy.foundation.json_text import (
     plain_object,
 )
 from phronomy.tools.arguments import Arguments, Unfit, refuse_dunder_keys
-from phronomy.tools.json_schema.bounded import BoundedSchema, Unusable, budget, spend
+from phronomy.tools.json_schema.applied import (
+    always,
+    any_of,
+    as_read,
+    below,
+    by_condition,
+    for_item,
+    for_member,
+    one_of,
+)
+from phronomy.tools.json_schema.bounded import BoundedSchema, Unusable, budget, matches_in_time, spend
+from phronomy.tools.json_schema.undeclared import is_of_names, same_but_for_case
 
 _MOST: Final = 5
 """How many faults the model is told of at once."""
@@ -45,6 +59,20 @@ class Misfit(Unfit):
         return "; ".join(dict.fromkeys(lines))
 
 
+class _NoDefault(Unfit):
+    """A value is missing whose default cannot be filled in."""
+
+
+_IN_PLACE: Final = ((always, None), (by_condition, None), (any_of, 1), (one_of, 1))
+"""What finds the schemas that apply to a value itself, each with how many of them tell its defaults. Each sees those of the others."""
+
+_UNKNOWN: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+"""Keywords for what no other schema knows. What that is, is not known before all is filled in."""
+
+_MADE_OF_OTHERS: Final = (dict, list)
+"""Nothing is missing in any other value, and most values are others."""
+
+
 class SchemaArguments(Arguments):
     """The arguments of a tool whose JSON Schema is given. Raises `ToolDefinitionError` for one that cannot be used."""
 
@@ -57,8 +85,8 @@ class SchemaArguments(Arguments):
             self._root = self._bounded.root
             if self._root.get("type") != "object":
                 raise Unusable("it describes no object")
-            with budget("", of="schema"):
-                self._filled({}, self._root, 1)
+            with budget("", of="schema"), suppress(_NoDefault):  # a call may give the value
+                self._filled({}, self._bounded.validator, 1)
         except SchemaError as error:
             where = ".".join(str(part)[:80] for part in error.absolute_path) or "it"
             raise _refused(owner, f"{where} does not fit {error.validator!r}") from None
@@ -76,8 +104,9 @@ class SchemaArguments(Arguments):
             return given
         try:
             with budget(given):
-                filled = self._filled(plain(given), self._root, 1)
+                filled = self._filled(plain(given), self._bounded.validator, 1)
                 faults = [_fault(error) for error in islice(self._bounded.errors(filled), _MOST)]
+                faults = faults or [_fault(error) for error in islice(self._strange(filled), _MOST)]
         except Unfit:
             raise
         except Exception as error:  # a schema that passes for one and yet cannot be applied
@@ -101,36 +130,80 @@ class SchemaArguments(Arguments):
         """The canonical text of values."""
         return canonical(values)
 
-    def _filled(self, value: JsonValue, schema: JsonValue, depth: int) -> JsonValue:
-        """The value with each default that is missing, as far as properties, items and references within the schema tell them.
+    def _strange(self, value: JsonValue) -> Iterator[ValidationError]:
+        """The names in a valid value that the server may take for others than a gate and a human do."""
+        return chain(self._bounded.undeclared(value), same_but_for_case(value))
 
-        What is filled in is filled up itself, so that to do it again changes nothing.
+    def _filled(self, value: JsonValue, validator: Any, depth: int) -> JsonValue:
+        """The value with each default that is missing: what a gate and a human see is what the server gets.
+
+        Of branches, it is the first that fits the value. What is filled in is filled up itself, so that to do it again changes
+        nothing. Raises `Unfit`.
         """
-        spend()
-        if depth > MAX_DEPTH:
-            raise Unfit(f"with their defaults they are nested deeper than {MAX_DEPTH}")
-        if not isinstance(schema, dict):
+        _go_deeper(depth)
+        if not isinstance(validator.schema, dict):
             return value
-        if isinstance(reference := schema.get("$ref"), str):
-            value = self._filled(value, self._bounded.at(reference), depth + 1)
-        properties, items = schema.get("properties"), schema.get("items")
-        if isinstance(value, dict) and isinstance(properties, dict):
-            value = dict(value)
-            for name, inner in properties.items():
-                if name not in value and self._gives_default(inner):
-                    value[name] = object_of(inner)["default"]
-                if name in value:
-                    value[name] = self._filled(value[name], inner, depth + 1)
-        elif isinstance(value, list) and isinstance(items, dict) and "prefixItems" not in schema:
-            value = [self._filled(each, items, depth + 1) for each in value]
+        read = as_read(validator)
+        if not _UNKNOWN.isdisjoint(read.schema):
+            read = read.evolve(schema={name: each for name, each in read.schema.items() if name not in _UNKNOWN})
+        if isinstance(value, dict):
+            value = self._filled_object(value, read, depth)
+        elif isinstance(value, list):
+            value = [
+                self._filled_by(each, for_item(read, at), depth) if isinstance(each, _MADE_OF_OTHERS) else each
+                for at, each in enumerate(value)
+            ]
+        for find, most in _IN_PLACE:
+            value = self._filled_by(value, islice(find(read, value), most), depth)
         return value
 
-    def _gives_default(self, schema: JsonValue) -> bool:
-        """Whether there is a default that is valid itself: `{"type": "string", "default": null}` only means that it is optional."""
-        if not isinstance(schema, dict) or "default" not in schema:
-            return False
-        fits: bool = self._bounded.validator.evolve(schema=schema).is_valid(schema["default"])
-        return fits
+    def _filled_by(self, value: JsonValue, validators: Iterable[Any], depth: int) -> JsonValue:
+        for each in validators:
+            value = self._filled(value, each, depth + 1)
+        return value
+
+    def _filled_object(self, given: JsonDict, read: Any, depth: int) -> JsonDict:
+        value = dict(given)
+        for name, inner in object_of(read.schema.get("properties")).items():
+            if name not in value:
+                wanted = below(read, inner)
+                found = list(_defaults(wanted, depth + 1, set()))
+                fit = [each for each in found if wanted.is_valid(each)]
+                if found and not fit:
+                    raise _NoDefault(f"{name[:80]} is missing, and its default does not fit its schema: give a value")
+                if fit:
+                    value[name] = fit[0]
+        for name, each in value.items():
+            if isinstance(each, _MADE_OF_OTHERS):
+                value[name] = self._filled_by(each, for_member(read, name, matches_in_time), depth)
+        return value
+
+
+def _defaults(validator: Any, depth: int, seen: set[int]) -> Iterator[JsonValue]:
+    """The defaults that a schema has for a missing value: its own first, then those of references and branches.
+
+    None is left out where it does not fit: `{"type": "string", "default": null}` only means that the value is optional.
+    `seen` are the schemas that were looked at: each has its defaults once.
+    """
+    _go_deeper(depth)
+    schema = validator.schema
+    if not isinstance(schema, dict) or id(schema) in seen:
+        return
+    seen.add(id(schema))
+    if "default" in schema and (schema["default"] is not None or validator.is_valid(None)):
+        yield schema["default"]
+    read = as_read(validator)
+    branches = [each for keyword in ("anyOf", "oneOf") for each in list_of(read.schema.get(keyword))]
+    branches += [read.schema[keyword] for keyword in ("then", "else") if keyword in read.schema]
+    with suppress(Unresolvable):  # a reference that leads nowhere leads to no default
+        for inner in chain(always(read), (below(read, each) for each in branches)):
+            yield from _defaults(inner, depth + 1, seen)
+
+
+def _go_deeper(depth: int) -> None:
+    spend()
+    if depth > MAX_DEPTH:
+        raise Unfit(f"with their defaults they are nested deeper than {MAX_DEPTH}")
 
 
 def _refused(owner: str, why: str) -> ToolDefinitionError:
@@ -143,12 +216,11 @@ def _fault(error: ValidationError) -> tuple[tuple[str, ...], str, str]:
     path = tuple(str(part)[:80] for part in error.absolute_path)
     if keyword == "required" and isinstance(error.instance, dict):
         missing = [str(name) for name in list_of(wanted) if name not in error.instance]
-        return path, keyword, f"{', '.join(missing)[:200]} is missing"
+        return path, keyword, f"{', '.join(missing)[:200] or 'it'} is missing"
     if keyword == "type":
         return path, keyword, f"{' or '.join(wanted) if isinstance(wanted, list) else wanted} is wanted"
-    if keyword == "additionalProperties" and wanted is False:
-        known = ", ".join(object_of(object_of(error.schema).get("properties")))
-        return path, keyword, f"there is more than is known: {known[:200] or 'nothing'}"
+    if is_of_names(error):
+        return path, keyword, error.message
     if isinstance(wanted, bool | int | float | str) or keyword in ("enum", "const"):
         return path, keyword, f"does not fit {keyword} {wanted!r:.200}"
     return path, keyword, f"does not fit {keyword}"

@@ -16,15 +16,16 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator, SchemaError, ValidationError
-from jsonschema.validators import extend, validator_for
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.validators import validator_for
 from referencing import Registry
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, list_of, object_of, plain
 from phronomy.tools.arguments import Unfit
-from phronomy.tools.json_schema.unique import all_different
+from phronomy.tools.json_schema.keywords import Errors, extended, keywords
+from phronomy.tools.json_schema.undeclared import DECLARING, undeclared
 
 _SECONDS: Final = {"arguments": 0.1, "schema": 1.0}
 _FOR_EACH: Final = 1e-5
@@ -92,7 +93,7 @@ class BoundedSchema:
         known = validator_for(self.root, default=unknown if "$schema" in self.root else Draft202012Validator)
         if known is None:
             raise Unusable("its '$schema' names no draft that is known")
-        kind = _bounded(known)
+        kind = extended(known, _KEYWORDS, step=spend)
         nowhere: Registry[Any] = Registry()
         with budget(self.text, of="schema"):
             for error in kind(kind.META_SCHEMA, registry=nowhere).iter_errors(self.root):
@@ -100,10 +101,14 @@ class BoundedSchema:
             self._check()
         self.validator: Any = kind(self.root, registry=nowhere)
 
-    def errors(self, value: object) -> Iterator[ValidationError]:
+    def errors(self, value: object) -> Errors:
         """Where the value does not fit. Within a `budget`; raises `Unfit`."""
-        found: Iterator[ValidationError] = self.validator.iter_errors(value)
+        found: Errors = self.validator.iter_errors(value)
         return found
+
+    def undeclared(self, value: JsonValue) -> Errors:
+        """Where a value that fits has names that are not declared. Within a `budget`; raises `Unfit`."""
+        return undeclared(self.validator, value, matches_in_time) if self._declares else iter(())
 
     def at(self, reference: str) -> JsonValue:
         """The part of the schema that a reference points at; None for a reference by an anchor."""
@@ -134,6 +139,7 @@ class BoundedSchema:
             for pattern in (item.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
                 if isinstance(pattern, str):
                     _check_pattern(pattern)
+        self._declares = not names.isdisjoint(DECLARING)
         if "patternProperties" in names and any(name.startswith("unevaluated") for name in names):
             raise Unusable("it has both 'patternProperties' and what is unevaluated, which is not supported")
 
@@ -187,7 +193,8 @@ def _check_pattern(pattern: str) -> None:
         raise Unusable(f"its pattern {pattern[:80]!r} is none that can be used") from None
 
 
-def _matches(pattern: str, text: str) -> bool:
+def matches_in_time(pattern: str, text: str) -> bool:
+    """True if a pattern is found in a text. Within a `budget`; raises `Unfit`."""
     try:
         return _engine().search(pattern, text, timeout=spend(), concurrent=True) is not None
     except TimeoutError:
@@ -197,63 +204,4 @@ def _matches(pattern: str, text: str) -> bool:
         ) from None
 
 
-# The keywords that the validator would do in its own time
-
-
-def _pattern(__: object, pattern: str, instance: object, _: object) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _matches(pattern, instance):
-        yield ValidationError("does not match")
-
-
-def _pattern_properties(validator: Any, patterns: JsonDict, instance: object, _: object) -> Iterator[ValidationError]:
-    if isinstance(instance, dict):
-        for pattern, inner in patterns.items():
-            for name, value in instance.items():
-                if _matches(pattern, name):
-                    yield from validator.descend(value, inner, path=name, schema_path=pattern)
-
-
-def _additional_properties(
-    validator: Any, wanted: object, instance: object, schema: JsonDict
-) -> Iterator[ValidationError]:
-    if not isinstance(instance, dict):
-        return
-    known, patterns = object_of(schema.get("properties")), object_of(schema.get("patternProperties"))
-    more = [name for name in instance if name not in known and not any(_matches(each, name) for each in patterns)]
-    if isinstance(wanted, dict):
-        for name in more:
-            yield from validator.descend(instance[name], wanted, path=name)
-    elif wanted is False and more:
-        yield ValidationError("there is more")
-
-
-def _unique_items(__: object, wanted: object, instance: object, _: object) -> Iterator[ValidationError]:
-    if wanted and isinstance(instance, list) and not all_different(instance):
-        yield ValidationError("some are the same")
-
-
-_KEYWORDS: Final = {
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-}
-
-
-def _bounded(known: Any) -> Any:
-    """The validator of a draft, with a look at the clock wherever it goes deeper. It goes by one draft alone."""
-    made: Any = extend
-    kind = made(known, {name: does for name, does in _KEYWORDS.items() if name in known.VALIDATORS})
-    given = [(each.name, each.alias) for each in kind.__attrs_attrs__ if each.init]
-    errors = kind.iter_errors
-
-    def evolve(self: Any, **changes: Any) -> Any:
-        spend()
-        return kind(**{alias: getattr(self, name) for name, alias in given} | changes)
-
-    def iter_errors(self: Any, *args: Any) -> Any:
-        spend()
-        return errors(self, *args)
-
-    kind.evolve, kind.iter_errors = evolve, iter_errors
-    return kind
+_KEYWORDS: Final = keywords(matches_in_time)

@@ -125,6 +125,7 @@ async def _decide(visit: Visit, form: Form, ids: list[str]) -> Response:
             return await _review(visit, ids, dict(given.errors), form.get("reason") or "")
         answers.append(Answered(pending_id=id, digest=digest, answer=given.answer, key=f"{form.needed('key')}:{id}"))
     if answers:
+        await visit.confirm("decide")
         visit.inbox.limits.decision(visit.identity, len(answers))
     visit.about += [each.pending_id for each in answers]
     by = visit.identity.principal
@@ -134,7 +135,7 @@ async def _decide(visit: Visit, form: Form, ids: list[str]) -> Response:
 
 
 def _answer(form: Form, found: Shown) -> Given:
-    given = answer_in(form, found.request.approval)
+    given = answer_in(form, found.request)
     if given.way not in ("approve", "reject"):
         raise Problem("bad-request", "Several requests are approved or rejected, and nothing else.")
     return given

@@ -116,10 +116,10 @@ async def _checked(visit: Visit, found: Shown, form: Form) -> tuple[Given, EditC
     """The answer of a form, and what its edit comes to; or the page that says what is wrong."""
     item = found.request.approval
     if form.needed("digest") != item.digest:
-        return await _lost(visit, Problem("digest-mismatch", digest=item.digest), answer_in(form, item))
+        return await _lost(visit, Problem("digest-mismatch", digest=item.digest), answer_in(form, found.request))
     if way_of(form) == "edit":
         return await _checked_edit(visit, found, form)
-    given = answer_in(form, item)
+    given = answer_in(form, found.request)
     if given.answer is None:
         return await _again(visit, found, form, given.errors, "")
     return given, None
@@ -141,7 +141,7 @@ async def _checked_edit(visit: Visit, found: Shown, form: Form) -> tuple[Given, 
         )
     except Problem as problem:
         if problem.type == "digest-mismatch":
-            return await _lost(visit, problem, answer_in(form, item))
+            return await _lost(visit, problem, answer_in(form, found.request))
         if problem.type != "invalid-edit":
             raise
         return await _again(visit, found, form, {"args": _why(text)}, "")
@@ -150,7 +150,7 @@ async def _checked_edit(visit: Visit, found: Shown, form: Form) -> tuple[Given, 
         return await _again(visit, found, form, fields, "")
     if not check.changes:
         return await _again(visit, found, form, {}, "Nothing is changed. Approve it as it is, or change a value.")
-    return answer_in(form, item, check.text), check
+    return answer_in(form, found.request, check.text), check
 
 
 def _why(text: str) -> str:
@@ -168,7 +168,7 @@ def _edit_form(found: Shown) -> Field:
 async def _again(visit: Visit, found: Shown, form: Form, errors: Mapping[str, str], problem: str) -> Response:
     """The page of the request with the form as it came back, and what is wrong."""
     told = dict(errors)
-    item, way = found.request.approval, way_of(form)
+    way = way_of(form)
     drawn = answered = None
     text = form.get("args") if way == "edit" else None
     if text is not None and form.get("back") is not None and (drawn := _moved(found, text)) is not None:
@@ -181,10 +181,10 @@ async def _again(visit: Visit, found: Shown, form: Form, errors: Mapping[str, st
             if told
             else {}
         )
-    elif way == "respond" and item.why == "question":
-        answered, told = _placed(answer_form(item), form, told)
+    elif way == "respond" and (asked := answer_form(found.request)) is not None:
+        answered, told = _placed(asked, form, told)
     kept = Kept(
-        given=answer_in(form, item),
+        given=answer_in(form, found.request),
         way=way,
         edit=drawn,
         edit_text=text,

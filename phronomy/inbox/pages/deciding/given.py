@@ -16,7 +16,9 @@ from phronomy.inbox.pages.words import THEN, answer_schema
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.service import is_risky
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond, Skip, Then
+from phronomy.stores.derived.requests import Request
 from phronomy.stores.derived.standing import WAYS, Way
+from phronomy.tools.json_schema.typed import TEXT, Mistyped, answer_shape, typed_answer
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Form
@@ -47,7 +49,7 @@ def way_of(form: Form) -> Way:
     raise Problem("bad-request", "The form has no answer that is known.")
 
 
-def answer_in(form: Form, item: PendingApproval, args: str | None = None) -> Given:
+def answer_in(form: Form, request: Request, args: str | None = None) -> Given:
     """The answer of a form; `args` are edited arguments, which were checked. Raises `Problem` for a form that is none of ours."""
     way = way_of(form)
     answer: Answer | None = None
@@ -66,7 +68,7 @@ def answer_in(form: Form, item: PendingApproval, args: str | None = None) -> Giv
             typed["then"] = then
             answer = _reject(reason, then, errors)
         case "respond":
-            answer = _respond(form, item, errors, typed)
+            answer = _respond(form, request, errors, typed)
     return Given(way=way, answer=answer, errors=errors, typed=typed)
 
 
@@ -88,10 +90,11 @@ def _reject(reason: str, then: Then, errors: dict[str, str]) -> Reject | None:
     return Reject(reason=reason.strip(), then=then)
 
 
-def _respond(form: Form, item: PendingApproval, errors: dict[str, str], typed: dict[str, str]) -> Respond | None:
-    if item.why == "question":
+def _respond(form: Form, request: Request, errors: dict[str, str], typed: dict[str, str]) -> Respond | None:
+    field = answer_form(request)
+    if field is not None and form.get("content") is None:
         typed |= {name: _lines(value) for name, value in form.pairs if name[:1] in "fn" and name[1:2] in ("", "/")}
-        found = read_form(answer_form(item), form)
+        found = read_form(field, form)
         if found.errors or found.text is None:
             errors.update({f"f{pointer}": told for pointer, told in found.errors.items()})
             return None
@@ -100,13 +103,23 @@ def _respond(form: Form, item: PendingApproval, errors: dict[str, str], typed: d
     if not content.strip():
         errors["content"] = "Write what the agent is to get as the result."
         return None
-    return Respond(content=content)
+    try:
+        return Respond(content=typed_answer(request.approval, content, request.result_schema))
+    except Mistyped as wrong:
+        errors["content"] = str(wrong)
+        return None
 
 
-def answer_form(item: PendingApproval) -> Field:
-    """The form for the answer to a question: of its type, or a text where it takes anything."""
-    schema = answer_schema(item)
-    return form_of(schema if schema is not None else {"type": "string"}, None, "Your answer")
+def answer_form(request: Request) -> Field | None:
+    """The form for the answer to a question: of its type, or a text where it takes anything. For the result of an external tool
+    too, if it says of which type that is; None for other results, which are texts."""
+    item, returns = request.approval, request.result_schema
+    if item.why == "question":
+        schema = answer_schema(item)
+        return form_of(schema if schema is not None else {"type": "string"}, None, "Your answer")
+    if returns is None or answer_shape(item, returns) == TEXT:
+        return None
+    return form_of(returns, None, "The result")
 
 
 def _lines(text: str) -> str:

@@ -223,7 +223,7 @@ class MailLinks:
         """Whether somebody must be signed in and is not. That it is the right person was looked at before."""
         if visit.maybe is not None:
             return False
-        return not self._approvals.hide.isdisjoint(item.args) or self._sign_in_for(item)
+        return self._approvals.hides(item) or self._sign_in_for(item)
 
     # What is shown
 

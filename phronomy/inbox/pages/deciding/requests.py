@@ -18,7 +18,7 @@ from phronomy.inbox.pages.deciding.given import Given, answer_form, is_reviewed,
 from phronomy.inbox.pages.deciding.states import State, asked_again_as, said_of, state_of, votes_shown
 from phronomy.inbox.pages.forms.fields import Field, form_of
 from phronomy.inbox.pages.forms.json_tree import Node, read_tree
-from phronomy.inbox.pages.values import raw, shown, values_of
+from phronomy.inbox.pages.values import Value, raw, shown, values_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import next_after, path_of, query_of, votes_of
 from phronomy.inbox.pages.words import THEN, answer_schema, heading, on_expiry, on_no, on_yes, verb
@@ -110,7 +110,7 @@ async def request_shown(
         typed=kept.given.typed if kept.given is not None else {},
         edit=edit,
         edit_text=kept.edit_text,
-        answer=(kept.answer or answer_form(item)) if "respond" in ways and item.why == "question" else None,
+        answer=(kept.answer or answer_form(found.request)) if "respond" in ways else None,
     )
 
 
@@ -177,6 +177,7 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         "missing": found.standing.said if found.standing.answers else None,
         "state": state,
         "said": said_of(visit, found),
+        "metadata": _metadata(found),
         "found": found.request,
         "votes": votes_shown(visit, item, found.votes),
         "levels": list(zip(found.tallies, found.who, strict=False)),
@@ -198,6 +199,12 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
 async def _before(visit: Visit, item: PendingApproval) -> str | None:
     """The request in whose place this one stands since somebody changed its values; None if there is none."""
     return await changed_from(visit.store, item.id) if item.votes else None
+
+
+def _metadata(found: Shown) -> Value | None:
+    """The data that an application gave with the decision; None if it gave none."""
+    decision = found.request.decision
+    return values_of(decision.json_text("metadata")) if decision is not None and decision.metadata else None
 
 
 def _edited(found: Shown) -> object:

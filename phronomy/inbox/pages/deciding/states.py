@@ -23,6 +23,7 @@ StateName: TypeAlias = Literal[
     "expired",
     "withdrawn",
     "recorded",
+    "set_aside",
     "carrying_out",
     "done",
     "not_run",
@@ -30,7 +31,7 @@ StateName: TypeAlias = Literal[
     "unknown",
     "asked_again",
 ]
-"""The states of a request. The first four wait; `recorded` and `carrying_out` are on their way; the others are settled."""
+"""The states of a request. The first four wait; `recorded`, `set_aside` and `carrying_out` are on their way; the others are settled."""
 
 Tone: TypeAlias = Literal["calm", "good", "warn", "bad"]
 
@@ -113,6 +114,14 @@ def state_of(visit: Visit, shown: Shown, again: PendingApproval | None = None) -
             return _expired()
         case "decided":
             return _recorded(decision)
+        case "set_aside":
+            return State(
+                name="set_aside",
+                title="This waits for an operator",
+                text=f"The decision is recorded, and could not be carried out: {found.set_aside}.",
+                tone="warn",
+                follows=True,
+            )
         case "running":
             return State(name="carrying_out", title="It is being carried out", follows=True)
         case "settled":

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, list_of, object_of, parse, pointer_part
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, parse, pointer_part
 from phronomy.inbox.pages.forms.json_tree import Node
 from phronomy.inbox.pages.letters import coded, is_ambiguous
+from phronomy.tools.json_schema.typed import ANY, Shape, as_typed, schema_at, shape_of
 
 FieldKind: TypeAlias = Literal["line", "lines", "number", "integer", "choice", "raw", "object", "list"]
 """The controls that a field is made of."""
@@ -33,8 +34,6 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
 _NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LONG: Final = 60
 _HOPS: Final = 20
-_FARTHEST: Final = 1_000
-"""Characters of a reference that is followed."""
 
 _FORMATS: Final[Mapping[str, tuple[str, str]]] = {
     "date": ("text", "A date, such as 2026-11-26."),
@@ -62,7 +61,8 @@ class Field:
     """A field of a form. `pointer` is its place in the value (a JSON Pointer), `node` what stands there now, if anything.
 
     `value` is what its control shows of that, and `typed` what it shows now: the same, until somebody has sent something else. The
-    names of its controls are `f`, `n` (no value) and `x` (remove), each with the pointer behind it.
+    names of its controls are `f`, `n` (no value) and `x` (remove), each with the pointer behind it. `shape` are the values that it
+    takes.
     """
 
     pointer: str
@@ -83,6 +83,7 @@ class Field:
     options: tuple[Option, ...] = ()
     members: tuple[Field, ...] = ()
     more: Field | None = None
+    shape: Shape = ANY
 
     @property
     def name(self) -> str:
@@ -135,21 +136,17 @@ def _field(
 ) -> Field:
     root.draw(fields=1)
     found, nullable = _plain(schema, root.root)
+    shape = shape_of(schema, root.root)
     hint = found.get("description")
     about = hint if isinstance(hint, str) else ""
     root.draw(letters=len(label) + len(about))
-    if "enum" in found or "const" in found:
-        choices = list_of(found["enum"]) if "enum" in found else [found["const"]]
-        root.draw(letters=len(choices))
-        tokens = [canonical(each) for each in choices]
-        root.draw(letters=sum(map(len, tokens)))
-        return _choice(tokens, nullable, node, pointer, label, required, about)
+    if shape.choices is not None and not (_is_yes_or_no(shape) and node is not None and node.text not in shape.choices):
+        root.draw(letters=len(shape.choices) + sum(map(len, shape.choices)))
+        return _choice(shape.choices, node, pointer, label, required, about)
     is_null = node is not None and node.kind == "null"
-    kind = found.get("type")
+    kind, nullable = _kind_of(found, shape), nullable or "null" in shape.kinds
     here = None if is_null else node
     match kind:
-        case "boolean" if here is None or here.kind == "boolean":
-            return _choice(["true", "false"], nullable, node, pointer, label, required, about)
         case "string" if here is None or (here.kind == "text" and _survives(here.string)):
             field = _line(found, here, pointer, label, required, about)
         case "number" | "integer" if here is None or here.kind == "number":
@@ -158,11 +155,38 @@ def _field(
             return _object(found, root, here, pointer, label, required, about, depth)
         case "array" if not is_null and depth < DEEPEST and (here is None or here.kind == "list"):
             return _list(found, root, here, pointer, label, required, about, depth)
+        case _ if _is_one_of_several(shape, here):
+            field = _line(found, here, pointer, label, required, _joined(about, _several(here)))
         case _:
             return _raw(node, pointer, label, required, about)
     if nullable or is_null:
-        return replace(field, node=node, nullable=True, is_null=is_null, ticked=is_null)
-    return field
+        return replace(field, shape=shape.without_null, node=node, nullable=True, is_null=is_null, ticked=is_null)
+    return replace(field, shape=shape)
+
+
+def _kind_of(found: JsonDict, shape: Shape) -> JsonValue:
+    """The type of a value; None if there are several."""
+    kinds = sorted(shape.kinds - {"null"})
+    return found.get("type", kinds[0] if len(kinds) == 1 else None)
+
+
+def _is_yes_or_no(shape: Shape) -> bool:
+    return shape.kinds <= {"boolean", "null"}
+
+
+def _is_one_of_several(shape: Shape, node: Node | None) -> bool:
+    """True for a line in which the value is typed as it is: a text beside numbers, say, or a text of unknown type."""
+    if node is not None and (node.kind in ("object", "list") or not _survives(node.string)):
+        return False
+    if not shape.kinds:
+        return node is not None and node.kind == "text"
+    return "string" in shape.kinds and not shape.kinds & {"array", "object"}
+
+
+def _several(node: Node | None) -> str:
+    """A hint at the type of the value, where another type might look the same."""
+    now = {"text": "It is a text now.", "number": "It is a number now.", "boolean": "It is true or false now."}
+    return now.get(node.kind, "") if node is not None else ""
 
 
 def _plain(schema: JsonValue, root: JsonDict) -> tuple[JsonDict, bool]:
@@ -172,7 +196,7 @@ def _plain(schema: JsonValue, root: JsonDict) -> tuple[JsonDict, bool]:
         beside = {key: found[key] for key in ("description",) if key in found}
         alternatives = [each for key in ("anyOf", "oneOf") for each in list_of(found.get(key))]
         if isinstance(ref := found.get("$ref"), str):
-            found = {**_at(root, ref), **beside}
+            found = {**schema_at(root, ref), **beside}
         elif alternatives and not ("anyOf" in found and "oneOf" in found):
             rest = [each for each in alternatives if object_of(each).get("type") != "null"]
             nullable = nullable or len(rest) < len(alternatives)
@@ -192,27 +216,13 @@ def _plain(schema: JsonValue, root: JsonDict) -> tuple[JsonDict, bool]:
     return ({}, nullable)
 
 
-def _at(root: JsonDict, ref: str) -> JsonDict:
-    """What a reference inside the schema points to; nothing for any other."""
-    if not ref.startswith("#/") or len(ref) > _FARTHEST:
-        return {}
-    place: JsonValue = root
-    for part in ref[2:].split("/"):
-        place = object_of(place).get(part.replace("~1", "/").replace("~0", "~"))
-    return object_of(place)
-
-
 def _survives(text: str) -> bool:
     """Whether a control of a browser gives the text back as it was: it ends lines as it likes, and loses some controls."""
     return all(char in "\n\t" or not (ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0) for char in text)
 
 
-def _choice(
-    tokens: Sequence[str], nullable: bool, node: Node | None, pointer: str, label: str, required: bool, hint: str
-) -> Field:
+def _choice(tokens: Sequence[str], node: Node | None, pointer: str, label: str, required: bool, hint: str) -> Field:
     options = [Option(str(place), _word(token), token) for place, token in enumerate(tokens)]
-    if nullable and "null" not in tokens:
-        options.append(Option("null", "no value", "null"))
     now = node.text if node is not None else None
     chosen = next((each.key for each in options if each.token == now), None)
     if node is not None and chosen is None:
@@ -239,7 +249,7 @@ def _word(token: str) -> str:
 
 
 def _line(found: JsonDict, node: Node | None, pointer: str, label: str, required: bool, hint: str) -> Field:
-    value = node.string if node is not None else ""
+    value = as_typed(node.text) if node is not None else ""
     form = found.get("format")
     mode, told = _FORMATS.get(form, ("text", "")) if isinstance(form, str) else ("text", "")
     limits = _limits(found, "minLength", "maxLength", "characters", hint)

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonError, canonical, parse
+from phronomy.foundation.json_text import JsonError, canonical, parse_exactly
 from phronomy.inbox.pages.forms.fields import Field
 from phronomy.inbox.pages.forms.json_tree import key_text
+from phronomy.tools.json_schema.typed import Mistyped, read_typed
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Form
@@ -98,8 +99,6 @@ def _leaf(field: Field, typed: str, ticked: bool, was: str | None) -> str | None
             raise _Wrong("“No value” is ticked, and there is one: do one of the two.")
         return "null"
     match field.kind:
-        case "line" | "lines":
-            return _ABSENT if not typed and field.node is None else canonical(typed)
         case "choice":
             chosen = next((each for each in field.options if each.key == typed), None)
             if chosen is None:
@@ -108,7 +107,20 @@ def _leaf(field: Field, typed: str, ticked: bool, was: str | None) -> str | None
         case "raw":
             return _json(field, typed)
         case _:
-            return _number(field, typed.strip())
+            return _scalar(field, typed, was)
+
+
+def _scalar(field: Field, typed: str, was: str | None) -> str | None:
+    if not typed.strip() and field.kind in ("number", "integer"):
+        if field.required and field.node is not None:
+            raise _Wrong("A number is needed here.")
+        return _ABSENT
+    if not typed and field.node is None:
+        return _ABSENT
+    try:
+        return read_typed(typed, field.shape, None if was == "null" else was)
+    except Mistyped as wrong:
+        raise _Wrong(str(wrong)) from None
 
 
 def _json(field: Field, typed: str) -> str | None:
@@ -117,7 +129,7 @@ def _json(field: Field, typed: str) -> str | None:
             raise _Wrong("A value is needed here, as JSON.")
         return _ABSENT
     try:
-        return canonical(parse(typed))
+        return canonical(parse_exactly(typed))
     except JsonError as error:
         raise _Wrong(f"This is no JSON: {why_no_json(error)}.") from None
 
@@ -125,22 +137,6 @@ def _json(field: Field, typed: str) -> str | None:
 def why_no_json(error: JsonError) -> str:
     """What is wrong with a text that is to be JSON, for a sentence that says already that it is none."""
     return str(error).removeprefix("not JSON: ")
-
-
-def _number(field: Field, typed: str) -> str | None:
-    if not typed:
-        if field.required and field.node is not None:
-            raise _Wrong("A number is needed here.")
-        return _ABSENT
-    whole = field.kind == "integer"
-    remedy = "Write a whole number in digits, such as 1200." if whole else "Write a number with a point, such as 49.90."
-    try:
-        value = parse(typed)
-    except JsonError:
-        raise _Wrong(remedy) from None
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise _Wrong(remedy)
-    return canonical(value)
 
 
 def _object(field: Field, given: Form, errors: dict[str, str]) -> str | None:

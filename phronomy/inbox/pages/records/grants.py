@@ -95,6 +95,7 @@ async def grants(visit: Visit) -> Response:
         here="/grants",
         query=query,
         rows=[grant_shown(each, now) for each in reversed(found)],
+        unreadable=found.unreadable,
         everywhere=everywhere,
         tabs=[
             ("Those that count", query.address("/grants", show=None), query.show is None),
@@ -111,7 +112,8 @@ async def revoke(visit: Visit) -> Response:
     form = visit.form()
     reason = (form.get("reason") or "").strip() or None
     id = visit.params["id"]
-    if all(each.id != id for each in await visit.store.agrants(all=True)):
+    found = await visit.store.agrants(all=True)
+    if id not in {*(each.id for each in found), *(each.id for each in found.unreadable)}:
         raise Problem("not-found")
     was_there = await visit.store.arevoke(id, by=visit.identity.principal, reason=reason)
     said = "revoked" if was_there else "was_over"

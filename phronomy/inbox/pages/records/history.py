@@ -64,6 +64,7 @@ KINDS: Final[Mapping[Kind, str]] = {
     "supersede": "Withdrawn by a later run",
     "edit": "Changed the state of a graph",
     "fork": "Forked a run",
+    "message": "Sent a message to a run",
     "restore": "Went back in a run",
 }
 """What the kinds are called where one of them is chosen."""

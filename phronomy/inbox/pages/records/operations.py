@@ -22,6 +22,7 @@ from phronomy.inbox.pages.words import heading
 from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.routes import Handler, Route
 from phronomy.inbox.versions import Version
+from phronomy.records.chain import is_asked_anew
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Form, Visit
@@ -142,6 +143,7 @@ def _page(
         stands=STANDS[branch.status],
         row=version_shown(Version(checkpoint=checkpoint, parent=offered.parent, head_of=None)),
         waits=[(heading(each), path_of(each.id)) for each in checkpoint.pending],
+        asks=any(is_asked_anew(call) for part in (checkpoint, *checkpoint.nested) for call in part.calls),
         title=title,
         button=button,
         paces=PACES,

@@ -7,6 +7,7 @@ are, where the agent's code is not in this process.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -27,11 +28,13 @@ from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.pages.words import heading
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
+from phronomy.inbox.service import list_branches
 from phronomy.observability.masking import Masking
 from phronomy.observability.timeline import recent
 from phronomy.records.decisions import PendingApproval
+from phronomy.stores.derived.listing import damage_of
 from phronomy.stores.native import apart
-from phronomy.stores.rows import ENDED, Branch
+from phronomy.stores.rows import ENDED, Branch, BranchFilter
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
@@ -151,27 +154,31 @@ def step_path(branch_id: str, pending_id: str) -> str:
     return f"{run_path(branch_id, '/step')}?{urlencode({'request': pending_id})}"
 
 
+_COUNTED = 500
+"""Runs that are counted, the newest first."""
+
+
 async def runs(visit: Visit) -> Response:
     """The list of runs, newest first."""
     query = visit.query(RunsQuery)
     cursors = Cursors(visit, "runs-page", dict(query.filters))
-    place = _place_in(cursors.read(query.after))
-    # All branches are read for each page: no store lists them newest first. A branch is a small row, without its conversation.
-    every = await visit.store.abranches()
-    found = [each for each in every if query.agent in (None, each.agent) and query.thread in (None, each.thread_id)]
     statuses = STATES[query.state][1] if query.state is not None else None
-    wanted = sorted(
-        (
-            each
-            for each in found
-            if (statuses is None or each.status in statuses) and (place is None or _place(each) < place)
-        ),
-        key=_place,
-        reverse=True,
+    kept, place = await list_branches(
+        visit.store,
+        lambda each: query.agent in (None, each.agent) and (statuses is None or each.status in statuses),
+        limit=ROWS,
+        after=cursors.read(query.after),
+        thread_id=query.thread,
     )
-    kept = wanted[:ROWS]
+    following = cursors.made(place)
+    # The newest alone are counted: nobody needs the exact number of more, and to count costs time.
+    counted = BranchFilter(thread_id=query.thread, newest=True, limit=_COUNTED + 1)
+    newest = await apart(visit.store, visit.store.select_branches, counted)
+    is_all = query.thread is None or kept
+    every = (
+        newest if is_all else await apart(visit.store, visit.store.select_branches, replace(counted, thread_id=None))
+    )
     waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
-    following = cursors.made(f"{kept[-1].created_at!r} {kept[-1].id}") if len(wanted) > len(kept) else None
     now = visit.store.clock()
     return render(
         visit,
@@ -179,36 +186,28 @@ async def runs(visit: Visit) -> Response:
         here="/runs",
         query=query,
         rows=[run_shown(each, now, len(waits.get(each.id, ()))) for each in kept],
+        damaged=await apart(visit.store, damage_of, visit.store, kept),
         everywhere=len(every),
-        tabs=_tabs(query, found),
+        tabs=_tabs(query, newest),
         without=query.without("/runs"),
         next=query.address("/runs", after=following) if following is not None else None,
         first=query.address("/runs") if query.after is not None else None,
     )
 
 
-def _tabs(query: RunsQuery, found: list[Branch]) -> list[tuple[str, int, str, bool]]:
+def _tabs(query: RunsQuery, newest: list[Branch]) -> list[tuple[str, str, str, bool]]:
     """The tabs: word, number, address, and whether it is the one that is shown."""
+    more = "+" if len(newest) > _COUNTED else ""
+    found = [each for each in newest[:_COUNTED] if query.agent in (None, each.agent)]
     counts = {name: sum(each.status in statuses for each in found) for name, (_, statuses) in STATES.items()}
-    every = ("All", len(found), query.address("/runs", state=None), query.state is None)
+    every = ("All", f"{len(found):,}{more}", query.address("/runs", state=None), query.state is None)
     return [
         every,
         *(
-            (word, counts[name], query.address("/runs", state=name), query.state == name)
+            (word, f"{counts[name]:,}{more}", query.address("/runs", state=name), query.state == name)
             for name, (word, _) in STATES.items()
         ),
     ]
-
-
-def _place(branch: Branch) -> tuple[float, str]:
-    return branch.created_at, branch.id
-
-
-def _place_in(text: str | None) -> tuple[float, str] | None:
-    if text is None:
-        return None
-    at, _, id = text.partition(" ")
-    return float(at), id
 
 
 async def run(visit: Visit) -> Response:
@@ -225,7 +224,8 @@ async def run(visit: Visit) -> Response:
     part = said_in(checkpoint, mask, before=query.before, limit=MESSAGES)
     begin, end = part.before or 0, (part.before or 0) + len(part.items)
     story, more = await apart(store, partial(recent, store, branch.id, most=ENTRIES))
-    waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
+    page = await store.apending(run_id=branch.run_id)
+    waits = [row.approval for row in page if row.branch_id == branch.id]
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
     # To look what could be done is one more read of the run: for those alone who may do it.
     operations = await offered_to(visit) if visit.may("operate") or visit.may("cancel") else []
@@ -242,6 +242,7 @@ async def run(visit: Visit) -> Response:
             (heading(item), request_path(item), item, step_path(branch.id, item.id) if item.id in steps else None)
             for item in waits
         ],
+        unreadable=[each for each in page.unreadable if each.branch_id == branch.id],
         operations=[
             (each.what, run_path(branch.id, f"/{each.what}"))
             for each in operations

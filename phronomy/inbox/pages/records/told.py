@@ -25,6 +25,7 @@ _SENTENCES: Final[Mapping[EntryType, str]] = {
     "tool_failed": "{tool} failed",
     "tool_settled": "{tool} ended",
     "guardrail": "Guardrails looked at it",
+    "message_added": "A message was added",
     "handoff": "{from} handed over to {to}",
     "approval_requested": "{tool} began to wait for a person",
     "voted": "{by} voted on {tool}: {kind}",
@@ -67,10 +68,14 @@ def _more(type: EntryType, facts: Mapping[str, Any]) -> str:
     """What is added to the sentence, where there is more to say."""
     if type == "model_replied" and (tools := facts.get("tools")):
         return f" and called {', '.join(map(str, tools))}"
+    if type == "tool_started" and facts.get("resumed"):
+        return " again, where it stopped"
     if type == "tool_started" and facts.get("attempt", 1) > 1:
         return f" (try {facts['attempt']})"
     if type == "tool_settled" and facts.get("kind") not in (None, "completed"):
         return f": {str(facts['kind']).replace('_', ' ')}"
+    if type == "message_added" and (by := facts.get("by")):
+        return f", by {by}"
     if type in ("voted", "decided") and (whose := facts.get("behalf_of")):
         return f", in the place of {whose}"
     return ""

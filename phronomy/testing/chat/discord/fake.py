@@ -114,13 +114,13 @@ class FakeDiscord:
                 link=next((each["url"] for each in buttons_of(found) if "url" in each), None),
                 edits=self.api.edits.get(key, 0),
             )
-            for key, found in self.api.messages.items()
+            for key, found in [*self.api.messages.items()]
             if key[0] == thread and "message_reference" not in found and not _is_quote(found)
         ]
 
     def reminders(self) -> list[str]:
         """The texts of the replies."""
-        return [seen(found) for found in self.api.messages.values() if "message_reference" in found]
+        return [seen(found) for found in [*self.api.messages.values()] if "message_reference" in found]
 
     def told(self, by: str) -> list[str]:
         """What a person alone was told."""
@@ -245,7 +245,7 @@ class FakeDiscord:
 
     def quotes(self, thread: str) -> list[str]:
         """The texts of slash commands that are shown in a channel or a thread, since people see no others."""
-        return [seen(found) for key, found in self.api.messages.items() if key[0] == thread and _is_quote(found)]
+        return [seen(found) for key, found in [*self.api.messages.items()] if key[0] == thread and _is_quote(found)]
 
     def _pressed(self, message: dict[str, Any], custom_id: str, by: str, *, direct: bool = False) -> Sent:
         data = {"custom_id": custom_id, "component_type": 2, "id": 1}

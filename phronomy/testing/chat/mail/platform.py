@@ -341,6 +341,12 @@ def _server(outer: FakeMail, tls: SSLContext | None, users: Mapping[str, str] | 
                 server.transport.abort()
             return "250 OK"
 
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    class Server(Controller):  # it cannot be asked to take any port that is free
+        def _create_server(self) -> Any:
+            return self.loop.create_server(self._factory_invoker, sock=listening)
+
     def login(*given: Any) -> Any:  # the server, the session, the envelope, the mechanism, and what was sent
         data, known = given[-1], users or {}
         right = isinstance(data, LoginPassword) and known.get(data.login.decode()) == data.password.decode()
@@ -351,9 +357,7 @@ def _server(outer: FakeMail, tls: SSLContext | None, users: Mapping[str, str] | 
         options |= {"tls_context": tls, "require_starttls": True}
     if users is not None:
         options |= {"authenticator": login, "auth_required": True, "auth_require_tls": tls is not None}
-    with socket.socket() as free:  # it cannot be asked to take any
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    controller = Controller(Handler(), hostname="127.0.0.1", port=port, server_hostname="mail.example", **options)
+    port = listening.getsockname()[1]
+    controller = Server(Handler(), hostname="127.0.0.1", port=port, server_hostname="mail.example", **options)
     controller.start()
     return controller

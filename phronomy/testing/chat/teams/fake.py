@@ -146,7 +146,7 @@ class FakeTeams:
 
     def texts(self) -> list[tuple[str, str]]:
         """The plain texts that the bot has sent, each with its conversation."""
-        return [(ref.rpartition("/")[0], text["text"]) for ref, text in self._service.texts.items()]
+        return [(ref.rpartition("/")[0], text["text"]) for ref, text in [*self._service.texts.items()]]
 
     def told(self, by: str) -> list[str]:
         """What a person alone was told: in the answer to a click, or in their chat with the bot."""

@@ -120,7 +120,9 @@ class FakeTelegram(BotServer):
 
     def _of_bot(self, chat: int) -> list[tuple[tuple[int, int], dict[str, Any]]]:
         return [
-            (key, found) for key, found in self._messages.items() if key[0] == chat and found["from"]["id"] == BOT["id"]
+            (key, found)
+            for key, found in [*self._messages.items()]
+            if key[0] == chat and found["from"]["id"] == BOT["id"]
         ]
 
     def _acted_on(self, chat: int) -> Iterator[str]:

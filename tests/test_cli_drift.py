@@ -1,0 +1,137 @@
+"""`phronomy drift`: what becomes of waiting requests with new code. And how a request says that it waits for an operator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from phronomy import Agent, Approve, SQLiteStore, cli, tool
+from phronomy.testing import ScriptedModel, call
+from phronomy.workers import Worker
+
+OLD = "order_id: int, amount: float"
+
+APP = '''
+from phronomy import Agent, tool
+from phronomy.testing import ScriptedModel, call
+
+
+@tool(requires_approval=True)
+def refund({parameters}) -> str:
+    """Refund an order."""
+    return "refunded"
+
+
+def make() -> Agent:
+    model = ScriptedModel.by_turn([call("refund", {{"order_id": 1, "amount": 5.0}}), "Done."])
+    return Agent(name="desk", model=model, tools=[{tools}])
+'''
+
+
+@pytest.fixture(autouse=True)
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of its own, from which apps are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def begin() -> str:
+    """A run of the old code that waits: the pending id."""
+
+    @tool(requires_approval=True)
+    def refund(order_id: int, amount: float) -> str:
+        """Refund an order."""
+        return "refunded"
+
+    model = ScriptedModel.by_turn([call("refund", {"order_id": 1, "amount": 5.0}), "Done."])
+    with SQLiteStore("runs.db") as store:
+        asked = Agent(name="desk", model=model, tools=[refund], store=store).invoke("go").checkpoint
+    return asked.pending[0].id
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "tools", "verdict", "said", "status"),
+    [
+        ("same", OLD, "refund", "goes_on", "goes on", cli.DONE),
+        ("again", f'{OLD}, currency: str = "EUR"', "refund", "asked_again", "is asked again", cli.DONE),
+        ("narrower", f"{OLD}, currency: str", "refund", "breaks", "would break", cli.FAILED),
+        ("gone", OLD, "", "breaks", "would break", cli.FAILED),
+    ],
+)
+def test_it_says_what_becomes_of_each_request(
+    there: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    parameters: str,
+    tools: str,
+    verdict: str,
+    said: str,
+    status: int,
+) -> None:
+    pending_id = begin()
+    (there / f"desk_{name}.py").write_text(APP.format(parameters=parameters, tools=tools))
+    line = ("drift", "--app", f"desk_{name}:make", "--store", "sqlite:///runs.db")
+    assert cli.run(line) == status
+    printed = capsys.readouterr().out
+    assert pending_id in printed and said in printed
+    assert cli.run([*line, "--json"]) == status
+    (found,) = json.loads(capsys.readouterr().out)["items"]
+    assert (found["pending_id"], found["tool"], found["verdict"]) == (pending_id, "refund", verdict)
+    assert bool(found["why"]) == (verdict != "goes_on")
+    with SQLiteStore("runs.db") as store:
+        assert [each.approval.id for each in store.pending()] == [pending_id]
+
+
+def test_a_damaged_request_would_break_and_the_others_are_listed(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well, hurt = begin(), begin()
+    with closing(sqlite3.connect("runs.db")) as db, db:
+        db.execute("UPDATE phronomy_pending SET body = 'x' WHERE pending_id = ?", (hurt,))
+    (there / "desk_damaged.py").write_text(APP.format(parameters=OLD, tools="refund"))
+    line = ("drift", "--app", "desk_damaged:make", "--store", "sqlite:///runs.db")
+    assert cli.run(line) == cli.FAILED
+    printed = capsys.readouterr()
+    assert well in printed.out and f"pending {hurt}" in printed.err
+    assert cli.run([*line, "--json"]) == cli.FAILED
+    said = json.loads(capsys.readouterr().out)
+    assert [each["pending_id"] for each in said["items"]] == [well]
+    assert [each["id"] for each in said["unreadable"]] == [hurt]
+
+
+def test_where_nothing_waits_it_says_so(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SQLiteStore("runs.db").close()
+    (there / "desk_idle.py").write_text(APP.format(parameters=OLD, tools="refund"))
+    assert cli.run(("drift", "--app", "desk_idle:make", "--store", "sqlite:///runs.db")) == cli.DONE
+    assert "Nothing waits for a decision." in capsys.readouterr().out
+
+
+def test_a_decision_that_is_set_aside_says_that_it_waits_for_an_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    pending_id = begin()
+    why = "the agent has changed: tool 'refund' of a pending call is gone"
+    with SQLiteStore("runs.db") as store:
+        bare = Agent(name="desk", model=ScriptedModel.by_turn([call("x"), "Done."]), store=store)
+        item = store.request(pending_id).approval
+        assert store.decide(pending_id, Approve(), by="ada", digest=item.digest).status == "decided"
+        worker = Worker(bare, tries=2, retry_wait=0.001)
+        asyncio.run(worker.once())
+        assert store.request(pending_id).status == "decided"
+        while not worker.health().set_aside:
+            asyncio.run(worker.carry_out(store.request(pending_id).run_id))
+        shown = store.request(pending_id)
+        assert (shown.status, shown.set_aside, shown.run_status) == ("set_aside", why, "failed")
+        asyncio.run(Worker(bare, tries=1).once())  # another worker says it once more
+        assert store.request(pending_id).set_aside == why
+    assert cli.run(("show", pending_id, "--store", "sqlite:///runs.db")) == cli.DONE
+    assert f"this waits for an operator: {why}" in " ".join(capsys.readouterr().out.split())
+    with SQLiteStore("runs.db") as store:
+        bare = Agent(name="desk", model=ScriptedModel.by_turn([call("x"), "Done."]), store=store)
+        asyncio.run(Worker(bare, accept_changes=True).once())
+        shown = store.request(pending_id)
+        assert (shown.status, shown.set_aside) == ("settled", None)
