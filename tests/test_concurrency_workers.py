@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from drivers import PATIENCE, calls_ended
 
 from phronomy.concurrency import workers
+from phronomy.concurrency.leaving import Leave
+from phronomy.concurrency.starting import start
 from phronomy.concurrency.workers import _Threads, in_thread
+from phronomy.stores.lease_keeper import Keeper
 
 
 class Desk:
@@ -140,3 +144,44 @@ def test_an_idle_thread_is_no_call() -> None:
     in_thread(int, None)
     calls_ended()
     assert "phronomy-idle" in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.fixture
+def interrupted_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The next wait of this thread for another one is interrupted once its lock is let go, before it is ready to take it back."""
+    let_go, here = threading.Condition._release_save, threading.get_ident()  # type: ignore[attr-defined]
+
+    def interrupted(condition: threading.Condition) -> object:
+        state = let_go(condition)
+        if threading.get_ident() == here:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return state
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(PATIENCE)  # this thread waits before the new one begins
+    monkeypatch.setattr(threading.Condition, "_release_save", interrupted)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("interrupted_start")
+@pytest.mark.parametrize(
+    "begin",
+    [
+        pytest.param(lambda: _Threads().do(int, lambda _: None), id="of-a-body"),
+        pytest.param(lambda: Leave().after(PATIENCE), id="of-a-timer"),
+        pytest.param(lambda: Keeper(PATIENCE).hold(cast("Any", Desk())), id="of-the-keeper-of-leases"),
+    ],
+)
+def test_ctrl_c_while_a_thread_is_started_is_no_error_of_its_work(begin: Callable[[], object]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+
+
+def test_a_thread_that_cannot_be_started_says_so() -> None:
+    thread = threading.Thread(target=int)
+    start(thread)
+    thread.join()
+    with pytest.raises(RuntimeError, match="threads can only be started once"):
+        start(thread)

@@ -172,6 +172,7 @@ MAY_ACT = {
     "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
     "phronomy.stores.storeless_runs": {"os", "threading"},
     "phronomy.stores.lease_keeper": {"os", "threading", "time"},
+    "phronomy.concurrency.starting": {"threading"},
     "phronomy.stores.dispatch": {"os"},  # which process
     "phronomy.stores.derived.listing": {"asyncio", "time"},
     "phronomy.stores.native": {"asyncio", "contextvars"},

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from phronomy.concurrency.starting import start
+
 
 class Left(Exception):
     """Nobody waits for the body any more: the run was stopped while it ran."""
@@ -43,7 +45,7 @@ class Leave:
             return
         self._timer = threading.Timer(seconds, self.now)
         self._timer.daemon = True
-        self._timer.start()
+        start(self._timer)
 
     def now(self) -> None:
         """Say it."""

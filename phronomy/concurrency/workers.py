@@ -20,6 +20,7 @@ from types import CoroutineType
 from typing import Any, Final, NoReturn, TypeVar
 
 from phronomy.concurrency.leaving import Leave, Left, Overran
+from phronomy.concurrency.starting import start
 from phronomy.foundation.lazy_modules import asyncio
 
 T = TypeVar("T")
@@ -300,7 +301,7 @@ class _Hand:
         self._box.put((work, deliver, until_begun))
         if not self._started:
             self._started = True
-            self._thread.start()
+            start(self._thread)
         if until_begun:
             self._begun.get()
 

@@ -16,6 +16,8 @@ from contextlib import suppress
 from typing import Final, Protocol
 from weakref import WeakSet, ref
 
+from phronomy.concurrency.starting import start
+
 # Starting a thread costs more than a short run's whole work in a store, and runs often follow each other. Staying for
 # ever would keep a store that nobody uses alive.
 _LINGERS: Final = 1.0
@@ -60,7 +62,7 @@ class Keeper:
             # would wait for it for ever: a run that a finalizer makes then has its first lease.
             if not sys.is_finalizing() and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run, name="phronomy-lease", daemon=True)
-                self._thread.start()
+                start(self._thread)
 
     def drop(self, ledger: Keepable) -> None:
         """Leave this ledger's lease alone from now on."""
