@@ -41,6 +41,7 @@ class Desk:
         self.runs: list[Any] = []
         self.options: dict[str, Any] = {}
         self.more: list[Any] = []
+        self.beside: list[Any] = []
 
         @tool(requires_approval=True)
         def pay(to: str) -> str:
@@ -62,7 +63,7 @@ class Desk:
             body = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
             return body(context)
 
-        return Agent(name="desk", model=ScriptedModel([*replies]), tools=[order], store=self.place.open())
+        return Agent(name="desk", model=ScriptedModel([*replies]), tools=[order, *self.beside], store=self.place.open())
 
     def asked(self, *runs: Any) -> Any:
         """The checkpoint of the run, after the first of these runs of the body."""
@@ -360,3 +361,32 @@ def test_a_node_gives_up_a_call_too(desk: Desk) -> None:
     assert (waits_for(second), desk.paid) == (["OTHER"], [])
     result: Any = desk.driver.resume(graph(), second.checkpoint, approved=True)
     assert (result.output["told"], desk.paid) == ("paid OTHER", ["OTHER"])
+
+
+# Its request, once the call around it is over
+
+
+def ended(desk: Desk, asked: Any) -> None:
+    """Another call of the same reply is rejected, and the run with it."""
+    [other, inside] = sorted(asked.pending, key=lambda item: bool(item.path))
+    decisions = {inside.id: Approve(), other.id: Reject(then="end")}
+    assert desk.driver.resume(desk.agent("Done."), asked, decisions=decisions, by="ada").status == "rejected"
+
+
+def cancelled(desk: Desk, asked: Any) -> None:
+    """It is approved for a worker that has not come to it when the run is cancelled."""
+    [inside] = [item for item in asked.pending if item.path]
+    store = desk.place.open()
+    store.decide(inside.id, Approve(), digest=inside.digest, by="ada")
+    desk.driver.call(desk.agent("Done."), "cancel", asked.run_id, by="otto")
+
+
+@each("end", [ended, cancelled])
+def test_the_request_of_an_approved_call_that_never_ran_says_that_it_was_cancelled(desk: Desk, end: Any) -> None:
+    desk.runs, desk.beside = [paying("ACME", "a")], [desk.pay]
+    asked = desk.driver.invoke(desk.agent([call("order", id="o"), call("pay", {"to": "X"}, id="p")]), "go").checkpoint
+    [inside] = [item for item in asked.pending if item.path]
+    end(desk, asked)
+    shown = desk.place.open().request(inside.id)
+    assert (shown.status, shown.decision.kind, desk.paid) == ("settled", "approve", [])
+    assert shown.result.kind == "cancelled"

@@ -63,7 +63,7 @@ from phronomy.rules.authorization import authorize, idempotency_key
 from phronomy.rules.journal import folded
 from phronomy.rules.limits import Limits
 from phronomy.rules.table import TABLE, phase
-from phronomy.rules.texts_for_model import BLOCKED, BLOCKED_TOOL, INTERRUPTED
+from phronomy.rules.texts_for_model import BLOCKED, BLOCKED_TOOL, INTERRUPTED, passed_over
 from phronomy.rules.transitions import (
     answering,
     apply,
@@ -424,6 +424,37 @@ def test_what_the_model_is_told_of_a_decision(outcome: Decided, settlement: str,
     assert now.decisions == (outcome.decision,)
     assert plan(now, BOUNDS) == AskModel()
     refuse(now, outcome, "asking")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "begun", "settlement", "text"),
+    [
+        (decided("approve"), False, "cancelled", "The run went on, or ended, without this call, so it was not run."),
+        (
+            decided("approve"),
+            True,
+            "failed",
+            "This call was begun, and may have taken effect. The run went on, or ended, without this call, and it was left at that.",
+        ),
+        (
+            decided("respond", content="paid"),
+            False,
+            "cancelled",
+            "The run went on, or ended, without this call, so it was not run.",
+        ),
+        (
+            decided("reject", reason="no"),
+            False,
+            "rejected",
+            "A human rejected this call, so it was not run. Reason: no",
+        ),
+        (decided("cancel"), False, "cancelled", "This call was cancelled, so it was not run."),
+    ],
+)
+def test_what_becomes_of_a_decided_call_that_the_run_never_looks_at_again(
+    outcome: Decided, begun: bool, settlement: str, text: str
+) -> None:
+    assert passed_over(call("pending"), outcome.decision, begun=begun) == CallResult(kind=settlement, content=text)
 
 
 def test_an_approval_lets_exactly_that_call_run() -> None:

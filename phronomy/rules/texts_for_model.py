@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import Call, CallResult, Decided, Judgement, path_inside
-from phronomy.records.decisions import PAST, block_key
+from phronomy.records.decisions import PAST, Decision, block_key
 
 if TYPE_CHECKING:
     from phronomy.records.checkpoint import Checkpoint
+    from phronomy.records.messages import Settlement
 
 BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
 
@@ -30,6 +31,10 @@ _EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "given up": (
         "The body did not make this call again",
         "The body did not make this call again, so it was not run.",
+    ),
+    "passed over": (
+        "The run went on, or ended, without this call",
+        "The run went on, or ended, without this call, so it was not run.",
     ),
     "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),
     "superseded": (
@@ -79,7 +84,20 @@ def told(call: Call, outcome: Decided) -> str:
     if decision.kind == "respond":
         content = decision.content
         return content if isinstance(content, str) else decision.json_text("content")
+    return refused(call, decision)
+
+
+def refused(call: Call, decision: Decision) -> str:
+    """What the model reads of a call that is not run by a decision."""
     return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
+
+
+def passed_over(call: Call, decision: Decision, *, begun: bool) -> CallResult:
+    """The result of a call that was decided on, and that the run never looks at again: its body does not make it, or it has ended."""
+    if decision.kind in ("approve", "respond", "edit"):
+        content = left(call.evolve(attempt=max(call.attempt, 1)) if begun else call, "passed over", None)
+        return CallResult(kind="failed" if begun else "cancelled", content=content)
+    return CallResult(kind=cast("Settlement", PAST[decision.kind]), content=refused(call, decision))
 
 
 def noted(call: Call, result: CallResult) -> CallResult:

@@ -38,6 +38,7 @@ from phronomy.records.calls import (
 from phronomy.records.checkpoint import Checkpoint, pending_of
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import Settlement
+from phronomy.rules.texts_for_model import passed_over
 
 RequestFact: TypeAlias = Literal[
     "asked",
@@ -330,6 +331,8 @@ class RequestHistory:
     def _left(self, each: Course) -> None:
         """The run goes on, or has ended, without what was asked: the log says no more of it."""
         each.status, each.asked_again = "settled", None
+        if each.decision is not None and each.call is not None and not each.approval.between_steps:
+            each.result = passed_over(each.call, each.decision, begun=each.begun)
         self._over(each, "failed" if each.begun else "withdrawn")
 
     def _over(self, each: Course, what: RequestFact, kind: Settlement | None = None) -> None:
