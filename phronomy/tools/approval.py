@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, get_args
@@ -17,7 +18,7 @@ from phronomy.tools.approvers import ANYBODY, Anybody, By, Escalate, OnlyTrue, P
 from phronomy.tools.parameters import takes_context
 
 if TYPE_CHECKING:
-    from phronomy.tools.context import Condition, ReviewText
+    from phronomy.tools.context import Condition, PeopleNeeded, ReviewText
 
 Shown: TypeAlias = Callable[[], Mapping[str, object]]
 """Makes a copy of the arguments of a call, for one function alone: whatever it does to it, the body runs with what a human approved."""
@@ -45,10 +46,11 @@ class Approval(GivenFields):
 
     `by` is who may decide: the name of a role, a `Principal` (by its id), a function of the principal and the request, or
     a list of these, of which one is enough. Left out: anybody; None is refused, as it may come from a setting that is
-    missing. `needed` is how many different people have to approve, and
-    `rejections` how many have to reject. With `not_requester`, who asked for the run (`invoke(requester=...)`) may not
-    approve. `escalate` says who else may, after a time. If several levels ask about a call (the tool, and policies of the
-    agents around it), the requirement of each is met by itself.
+    missing. `needed` is how many different people have to approve: a number, or a function of the arguments, or of the
+    arguments and a `ToolContext`, that gives it. If the function raises, or gives no number that can be reached, the call
+    is rejected and nobody is asked. `rejections` is how many have to reject. With `not_requester`, who asked for the run
+    (`invoke(requester=...)`) may not approve. `escalate` says who else may, after a time. If several levels ask about a
+    call (the tool, and policies of the agents around it), the requirement of each is met by itself.
 
     `expires` is how many seconds a human has to decide, and `on_expiry` what follows; None: as the tool or the agent
     says. The shortest time counts. `remind` is after how many seconds a reminder is announced, or several such numbers.
@@ -67,7 +69,7 @@ class Approval(GivenFields):
     context: str | ReviewText | None = None
     answers: Collection[Permitted] | None = None
     by: By | Anybody = ANYBODY
-    needed: int = 1
+    needed: int | PeopleNeeded = 1
     rejections: int = 1
     not_requester: bool = False
     escalate: Escalate | Collection[Escalate] = ()
@@ -93,8 +95,11 @@ class Approval(GivenFields):
                 )
         if self.answers is not None:
             object.__setattr__(self, "answers", _permitted(self.answers))
-        for name in ("needed", "rejections"):
-            check_people("Approval", name, getattr(self, name))
+        check_people("Approval", "rejections", self.rejections)
+        if not callable(self.needed):
+            check_people("Approval", "needed", self.needed)
+        elif checks.is_async(self.needed):
+            raise ConfigurationError("Approval: needed is async, and it only counts people: write a plain function")
         for name, known in (("not_requester", (True, False)), ("handler", (True, False, None))):
             if not any(getattr(self, name) is each for each in known):
                 raise ConfigurationError(f"Approval: {name} is exactly True or exactly False")
@@ -153,7 +158,8 @@ class Approval(GivenFields):
             what,
             None if self.by is ANYBODY else self.by,
             tuple(each for each in _series(self.escalate)),
-            needed=self.needed,
+            needed=1 if callable(self.needed) else self.needed,
+            counts=callable(self.needed),
             rejections=self.rejections,
             not_requester=self.not_requester,
             error=error,
@@ -303,6 +309,21 @@ class TextOfArguments(_OfArguments):
         _log.warning("%s %s, so a human is asked without it", self._what, why)
 
 
+class _NeededForArguments(_OfArguments):
+    """Says how many people have to approve a call."""
+
+    def count(self, shown: Shown, context: object) -> int:
+        """The number for a call. Raises `ConfigurationError` if there is none."""
+        try:
+            given = self._called(shown, context)
+        except Exception as error:
+            raise ConfigurationError(f"{self._what} raised {type(error).__name__}") from error
+        if not checks.is_count(given) or given == 0:
+            checks.close_unawaited(given)
+            raise ConfigurationError(f"{self._what} is a number of people, 1 or more, and not {quoted(given)}")
+        return given
+
+
 class Review:
     """What an `Approval` asks for, compiled: its texts, the decisions that it allows, who may decide, and until when.
 
@@ -319,6 +340,9 @@ class Review:
         )
         self.answers: tuple[Permitted, ...] = tuple(approval.answers or ())
         self.people: People = approval._people(what, error, of)
+        self._needed: _NeededForArguments | None = (
+            _NeededForArguments(approval.needed, f"needed of {what}", error) if callable(approval.needed) else None
+        )
         self.expires: float | None = approval.expires
         self.on_expiry: OnExpiry | None = approval.on_expiry
         self.remind: tuple[float, ...] = approval.remind if isinstance(approval.remind, tuple) else ()
@@ -335,6 +359,25 @@ class Review:
             if isinstance(each, _OfArguments)
         )
 
+    @property
+    def counts(self) -> bool:
+        """True if the number of people follows from the arguments."""
+        return self._needed is not None
+
+    def counted(self, shown: Shown, context: object) -> Review | Reject:
+        """What is asked for about a call with these arguments; it is rejected if nobody can say how many people that takes."""
+        if self._needed is None:
+            return self
+        try:
+            people = self.people.needing(self._needed.count(shown, context))
+        except ConfigurationError as error:
+            why = f"{error}, so the call is rejected and nobody is asked"
+            _log.error(why)
+            return Reject(reason=why)
+        counted = copy.copy(self)
+        counted.people = people
+        return counted
+
     def _version(self, of: str) -> str | None:
         """The text that tells this policy from another one; None where nothing is said of people, times or grants."""
         terms: dict[str, Any] = {
@@ -345,6 +388,7 @@ class Review:
             "remind": self.remind,
             "handler": self.handler,
             "standing": sorted(self.conditions) if self.conditions else self.standing,
+            **({"needed": "of the arguments"} if self.people.counts else {}),
         }
         plain = {**dict.fromkeys(terms), "answers": self.answers, "remind": (), "handler": True, "standing": False}
         return (

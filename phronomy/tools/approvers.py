@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from enum import Enum
@@ -177,7 +178,8 @@ _PLAIN: Final[Approvers] = Approvers.model_construct()  # nothing is built for i
 class People:
     """Who may approve, of one `Approval`: the record of it, and the functions that are asked by name.
 
-    Raises the error given, for an `Approval` that nobody could meet.
+    `counts` says that `needed` follows from the arguments of each call. Raises the error given, for an `Approval` that
+    nobody could meet.
     """
 
     def __init__(
@@ -188,24 +190,38 @@ class People:
         escalate: Sequence[Escalate],
         *,
         needed: int,
+        counts: bool,
         rejections: int,
         not_requester: bool,
         error: type[ConfigurationError],
     ) -> None:
         self._what, self._error = what, error
+        self.counts: bool = counts
         self.predicates: dict[str, _Predicate] = {}
         named = _Named.of(what, by) if by is not None else _Named((), (), ())
         terms: dict[str, Any] = {"roles": named.roles, "ids": named.ids, "predicates": self._named(named.functions)}
         later = [self._escalation(each) for each in sorted(escalate, key=lambda each: each.after)]
-        counts: dict[str, Any] = {"needed": needed, "rejections": rejections, "not_requester": not_requester}
-        self.approvers: Approvers = Approvers(of=of, **terms, **counts, escalations=tuple(later))
+        numbers: dict[str, Any] = {"needed": needed, "rejections": rejections, "not_requester": not_requester}
+        self.approvers: Approvers = Approvers(of=of, **terms, **numbers, escalations=tuple(later))
         self.is_async: bool = any(each.is_async for each in self.predicates.values())
         self._check(error)
 
     @property
     def governs(self) -> bool:
         """Whether anything is asked of who decides, and how many do."""
-        return self.approvers.evolve(of="") != _PLAIN
+        return self.counts or self.approvers.evolve(of="") != _PLAIN
+
+    def needing(self, needed: int) -> People:
+        """The same people, for a call that so many of them have to approve. Raises the error given, where that is never reached."""
+        people = copy.copy(self)
+        people.approvers = self.approvers.evolve(needed=needed)
+        people._check(self._error)
+        return people
+
+    def is_of(self, level: Approvers) -> bool:
+        """Whether this level of a request asks for these people. How many were needed for its arguments, the request says."""
+        asked = level.evolve(needed=self.approvers.needed) if self.counts else level
+        return self.approvers == asked
 
     def _escalation(self, each: Escalate) -> Escalation:
         named = _Named.of("Escalate", each.by)

@@ -161,6 +161,12 @@ Condition: TypeAlias = (
 )
 """The `when` of an `Approval`: a `Predicate`, or for a node of a graph a function of the state."""
 
+PeopleNeeded: TypeAlias = Callable[[Any], int] | Callable[[Any, ToolContext[Any]], int]
+"""A function that says how many different people have to approve a call with these arguments: 1 or more.
+
+It takes the arguments, or the arguments and a `ToolContext`; for a node of a graph, the state. It is not async.
+"""
+
 ReviewText: TypeAlias = (
     Callable[[Any], str | Awaitable[str | None] | None]
     | Callable[[Any, ToolContext[Any]], str | Awaitable[str | None] | None]

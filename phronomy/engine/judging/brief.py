@@ -17,11 +17,11 @@ from phronomy.records.approvers import Approvers
 from phronomy.records.calls import Call, Judgement, path_inside
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import NO_BRIEF, Brief, OnExpiry, Permitted
+from phronomy.records.decisions import NO_BRIEF, Brief, OnExpiry, Permitted, Reject
 from phronomy.records.record import deadline, digest_of
 from phronomy.rules.authorization import idempotency_key
 from phronomy.stores.log.kept_members import digest_of_text
-from phronomy.tools.approval import Review, TextOfArguments
+from phronomy.tools.approval import Review, Shown, TextOfArguments
 from phronomy.tools.context import ToolContext
 from phronomy.tools.tool import Tool
 
@@ -108,6 +108,21 @@ def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review], terms: Brief
         returns_hash=digest_of_text(tool.result_schema_text) if tool.result_schema_text is not None else None,
         conversation=said,
     )
+
+
+def counted(
+    answer: bool | Reject, levels: Sequence[Review], shown: Shown, context: ToolContext[object]
+) -> tuple[bool | Reject, Sequence[Review]]:
+    """The answer, and the levels that ask, each with the number of people that these arguments need; `Reject` where one has none."""
+    if answer is False or isinstance(answer, Reject):
+        return answer, levels
+    found: list[Review] = []
+    for each in levels:
+        level = each.counted(shown, context)
+        if isinstance(level, Reject):
+            return level, ()
+        found.append(level)
+    return answer, found
 
 
 def terms_of(levels: Sequence[Review], asking: int, state: Checkpoint) -> Brief:

@@ -6,11 +6,12 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from phronomy.approvals.policy import Handled, Rule, says, stricter
 from phronomy.concurrency.workers import ain_thread
-from phronomy.engine.judging.brief import abriefed, briefed, lapse, terms_of, tool_context
+from phronomy.engine.judging.brief import abriefed, briefed, counted, lapse, terms_of, tool_context
 from phronomy.engine.judging.guard import guarding
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
@@ -77,7 +78,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
             return judgement, guarded
     # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
     gate, rules = tool.gate, runner.rules_about(call, tool)
-    if gate != "predicate" and not rules:
+    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.counts):
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
         )
@@ -100,7 +101,8 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
         other = rule.ask(tool, values, context)
         judgement, answer = at_least(judgement, answer, rule, other)
         asking += [rule] if says(other) == "ask" else []
-    judgement = gated(runner, call, judgement, tool, answer, levels_of(tool, own, asking), own + len(asking))
+    answer, levels = counted(answer, levels_of(tool, own, asking), partial(tool.shown, values), context)
+    judgement = gated(runner, call, judgement, tool, answer, levels, own + len(asking))
     return briefed(runner, call, judgement, tool, asking), guarded
 
 
@@ -120,7 +122,7 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         if judgement.result is not None:
             return judgement, guarded
     gate, rules = tool.gate, runner.rules_about(call, tool)
-    if gate != "predicate" and not rules:
+    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.counts):
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
         )
@@ -138,7 +140,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         other = await rule.aask(tool, values, context)
         judgement, answer = at_least(judgement, answer, rule, other)
         asking += [rule] if says(other) == "ask" else []
-    judgement = gated(runner, call, judgement, tool, answer, levels_of(tool, own, asking), own + len(asking))
+    answer, levels = counted(answer, levels_of(tool, own, asking), partial(tool.shown, values), context)
+    judgement = gated(runner, call, judgement, tool, answer, levels, own + len(asking))
     return await abriefed(runner, call, judgement, tool, asking), guarded
 
 

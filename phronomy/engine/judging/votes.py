@@ -122,7 +122,7 @@ def people_of(runner: Runner, call: Call, level: Approvers) -> list[People]:
     tool = runner.spec.tool(call)
     asked = level.evolve(authors=(), known=())  # of them the code says nothing
     reviews = [] if tool is None else [tool.review, *(rule.review for rule in runner.rules_about(call, tool))]
-    return [each.people for each in reviews if each is not None and each.people.approvers == asked]
+    return [each.people for each in reviews if each is not None and each.people.is_of(asked)]
 
 
 def vote_on(

@@ -343,10 +343,14 @@ def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> No
         check_function(f"{where}: its fallback", each, may_take_context=True, may_yield=True)
 
 
+_OF_STATE: Final = ("when", "title", "context", "needed")
+"""The options of an `Approval` that may be a function, which a node asks of its state."""
+
+
 def check_requirement(where: str, given: object) -> None:
     """Refuse what is no requirement of approval of a node. Raises `GraphError`."""
     if isinstance(given, Approval):
-        for name in ("when", "title", "context"):
+        for name in _OF_STATE:
             if callable(function := getattr(given, name)):
                 check_function(f"{where}: {name} of its Approval", function)
     elif not isinstance(given, bool):
@@ -356,7 +360,7 @@ def check_requirement(where: str, given: object) -> None:
 def _shown_state(given: object, schema: StateSchema) -> object:
     """What is asked of the state, or of what a `Send` brings, as asked of the arguments that a human is shown."""
     if isinstance(given, Approval):
-        texts = {name: _shown_state(getattr(given, name), schema) for name in ("when", "title", "context")}
+        texts = {name: _shown_state(getattr(given, name), schema) for name in _OF_STATE}
         return replace(given, **texts)  # type: ignore[arg-type]
     if isinstance(given, bool) or not callable(given):
         return given  # what is neither is refused with the tool's other options
