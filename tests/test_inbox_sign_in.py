@@ -405,7 +405,7 @@ def test_whoever_is_not_signed_in_comes_back_to_the_page_that_they_wanted() -> N
 
 def test_where_others_sign_people_in_the_page_says_so() -> None:
     page = Visitor(inbox_of(), None, accept="text/html").get("/login")
-    assert page.status_code == 200 and "People are signed in before they come here" in plain(page.text)
+    assert page.status_code == 200 and "You sign in elsewhere, before you come here" in plain(page.text)
 
 
 GOOD = ("/", "/requests/1", "/requests/1?next=//x", "/a#b", "/?to=http://x", "/..a/b", "/a/...", "/a?b=../c", "/%2F")

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -60,13 +59,14 @@ class Inbox:
     out, run a `Worker`. `auth` is who may come in: an `Auth`, or several; there is no inbox without one. Sessions and API tokens
     count beside it.
 
-    `public_url` is the address under which people reach the inbox, such as `https://example.org/inbox`; without it, only
-    browsers that say where a request comes from can sign in. Its path stands before all paths of pages and answers, also where a
-    proxy takes it away. `trusted_hosts` are the host names, with ports, that it answers to; None:
-    all, for a server behind a proxy that checks them. `scopes` says what a principal may do; the default is to `read` and `decide`.
-    `title` stands on top of each page. `max_body` is the largest body in bytes. `sessions` are the sessions, if
-    their times or their cookie are to be others; `limits` say how often somebody may try. `threads` says in which threads
-    somebody may start runs: their `"own"`, in which nobody else has asked for one, or `"any"`. Raises `ConfigurationError`.
+    `public_url` is the address under which people reach the inbox, such as `https://example.org/inbox`; without it, only browsers
+    that say where a request comes from can sign in. Its path stands before all paths of pages and answers, also where a proxy takes
+    it away. `login_url` is the login of your application, such as `/accounts/login/?next={to}`: who is not signed in is sent there,
+    and `{to}` is the path to come back to; None: to the sign-in page of the inbox. `trusted_hosts` are the host names, with ports,
+    that it answers to; None: all, for a server behind a proxy that checks them. `scopes` says what a principal may do; the default
+    is to `read` and `decide`. `title` stands on top of each page. `max_body` is the largest body in bytes. `sessions` are the
+    sessions, if their times or their cookie are to be others; `limits` say how often somebody may try. `threads` says in which
+    threads somebody may start runs: their `"own"`, in which nobody else has asked for one, or `"any"`. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Inbox:
         auth: Auth | Sequence[Auth] = (),
         *,
         public_url: str | None = None,
+        login_url: str | None = None,
         title: str = "Approvals",
         scopes: ScopesOf | None = None,
         trusted_hosts: Collection[str] | None = None,
@@ -94,6 +95,7 @@ class Inbox:
             agents,
             auth,
             public_url=public_url,
+            login_url=login_url,
             title=title,
             scopes=scopes,
             trusted_hosts=trusted_hosts,
@@ -279,9 +281,9 @@ class Inbox:
             if problem.type == "not-signed-in" and visit.request.method in ("GET", "HEAD") and not is_secret:
                 to = visit.request.scope["path"].removeprefix(visit.request.scope.get("root_path", ""))
                 query = visit.request.scope.get("query_string", b"").decode("latin-1")
-                there = quote(to + (f"?{query}" if query else ""), safe="/")
-                said = "&said=ended" if self.site.sessions.cookie in visit.request.cookies else ""
-                return RedirectResponse(visit.url(f"/login?to={there}{said}"), status_code=HTTPStatus.SEE_OTHER)
+                said = "ended" if self.site.sessions.cookie in visit.request.cookies else None
+                there = visit.login(to + (f"?{query}" if query else ""), said=said)
+                return RedirectResponse(there, status_code=HTTPStatus.SEE_OTHER)
             response = await problem_page(visit, route, problem, log_id)
             if is_secret:
                 response.headers["Referrer-Policy"] = "no-referrer"

@@ -14,6 +14,7 @@ from phronomy.inbox.auth.api_tokens import ApiTokens
 from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth, Scope
 from phronomy.inbox.auth.keys import server_key
 from phronomy.inbox.auth.limits import Limits
+from phronomy.inbox.auth.returning import check_login_url
 from phronomy.inbox.auth.sessions import Sessions
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.principals import Principal
@@ -55,6 +56,7 @@ class Site:
         auth: Auth | Sequence[Auth],
         *,
         public_url: str | None,
+        login_url: str | None,
         title: str,
         scopes: ScopesOf | None,
         trusted_hosts: Collection[str] | None,
@@ -71,6 +73,7 @@ class Site:
         if threads not in get_args(Threads):
             raise ConfigurationError(f"Inbox: threads is 'own' or 'any', not {quoted(threads)}")
         self.threads: Threads = threads
+        self.login_url: str | None = None if login_url is None else check_login_url(login_url)
         self.sign_ins: tuple[SignInLink, ...] = ()
         self.title: str = title
         self.origin: str | None = None if public_url is None else security.origin_of(public_url)

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_origin
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from pydantic import BaseModel, ValidationError
 
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
+from phronomy.inbox.auth.returning import HOME, login_address, return_path
 from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.security import csrf_token
 
@@ -160,6 +161,13 @@ class Visit:
         mounted, public = str(self.request.scope.get("root_path", "")).rstrip("/"), self.inbox.prefix
         # Where a proxy takes a prefix away, nothing but `public_url` knows it. What the inbox is mounted under comes behind that.
         return (public if public.endswith(mounted) else mounted) + path
+
+    def login(self, to: str | None, *, said: str | None = None) -> str:
+        """Where somebody signs in who wants a page of the inbox: the login of an application, or the sign-in page, with `said`."""
+        if self.inbox.login_url is not None:
+            return login_address(self.inbox.login_url, self.url(return_path(to)))
+        more = "" if said is None else f"&said={said}"
+        return self.url(f"/login?to={quote(to or HOME, safe='/')}{more}")
 
     def told(self, problem: Problem, **more: JsonValue) -> JsonDict:
         """A problem as the API tells it: problem details (RFC 9457)."""

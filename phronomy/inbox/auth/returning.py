@@ -1,12 +1,18 @@
-"""The page that somebody comes back to after they have signed in: a path of the inbox, and never another site."""
+"""Where somebody signs in, and the page that they come back to: a path of the inbox, and never another site."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, urlsplit
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.quoting import quoted
 
 HOME: Final = "/"
+
+TO: Final = "{to}"
+"""What stands in the address of a login for the page to come back to."""
 
 _MOST: Final = 2_000
 _PLAIN: Final = re.compile(r"[!-\[\]-~]+", re.ASCII)  # printable ASCII without the space and the backslash
@@ -24,3 +30,42 @@ def return_path(text: str | None) -> str:
         return HOME
     path = re.split(r"[?#]", text, maxsplit=1)[0]
     return HOME if any(unquote(part) in (".", "..") for part in path.split("/")) else text
+
+
+def check_login_url(url: object) -> str:
+    """The address of an application's own login, as it was given. Raises `ConfigurationError`.
+
+    It is a path of the same origin, or an address of http or https. Where the browser is sent is settled by what stands before the
+    first `?` or `#`, so `{to}` stands behind it.
+    """
+    given = url if isinstance(url, str) else ""
+    place = re.split(r"[?#]", given, maxsplit=1)[0]
+    if why := _wrong_in(given, place, given.removeprefix(place)):
+        raise ConfigurationError(
+            f"Inbox: login_url {why}: it is the login of your application, such as '/accounts/login/?next={TO}', not {quoted(url)}"
+        )
+    return given
+
+
+def _wrong_in(url: str, place: str, rest: str) -> str:
+    """What is wrong with the address of a login; empty: nothing."""
+    if len(url) > _MOST or _PLAIN.fullmatch(url) is None:
+        return "is a text of letters, digits and signs of ASCII, without spaces and backslashes"
+    if not place.startswith("/"):
+        try:
+            parts = urlsplit(place)
+            named = parts.scheme in ("http", "https") and parts.hostname and parts.username is None
+        except ValueError:  # brackets that are no address, say
+            named = False
+        if not named:
+            return "begins with one slash, or with https:// and a host"
+    elif place.startswith("//"):
+        return "begins with one slash, or with https:// and a host"
+    if {"{", "}"} & {*place, *rest.replace(TO, "")}:
+        return f"has {TO} behind the ? or the #, and no other braces"
+    return ""
+
+
+def login_address(url: str, to: str) -> str:
+    """The address of an application's own login; `to` is the path to come back to, as browsers see it."""
+    return url.replace(TO, quote(to, safe=""))

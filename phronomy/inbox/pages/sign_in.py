@@ -28,13 +28,20 @@ _STATUS: Final[dict[LinkState, int]] = {
 
 
 async def login(visit: Visit) -> Response:
-    """The ways to sign in, and for somebody who is signed in, the way on."""
-    asked = visit.request.query_params
+    """The ways to sign in, and for somebody who is signed in, the way on. If the login of an application is all, it leads there."""
+    asked, link = visit.request.query_params, _link(visit)
+    to, inbox = return_path(asked.get("to")), visit.inbox
+    own = None if inbox.login_url is None else visit.login(to)
+    # Who has just signed out is not signed in again at once.
+    alone = link is None and not inbox.sign_ins and asked.get("said") != "out"
+    if own is not None and alone and visit.maybe is None:
+        return RedirectResponse(own, HTTPStatus.SEE_OTHER)
     return render(
         visit,
         "login.html",
-        to=return_path(asked.get("to")),
-        link=_link(visit),
+        to=to,
+        own=own,
+        link=link,
         signed_out=asked.get("said") == "out",
         ended=asked.get("said") == "ended",
         announced=asked.get("said") == "printed",
