@@ -11,7 +11,7 @@ from drivers import Driver
 from pydantic import BaseModel, field_validator
 from tables import each
 
-from phronomy import Agent, Approve, MemoryStore, Reject, interrupt, tool
+from phronomy import Agent, Approval, Approve, MemoryStore, Reject, interrupt, tool
 from phronomy.chat import ChatApprovals
 from phronomy.chat.hiding import Hiding
 from phronomy.graph import END, START, StateGraph
@@ -252,6 +252,27 @@ def failed_node(desk: Desk, **options: Any) -> Any:
     if options:
         result = graph.resume(result.checkpoint, approved=True)
     return result.checkpoint.pending[0]
+
+
+@tool(requires_approval=Approval(title="Pay {iban} {amount}, {note}"))
+def wire(iban: str, amount: int, note: dict[str, str]) -> str:
+    """Pay."""
+    return "paid"
+
+
+@each("iban", [IBAN, f"{IBAN}\t{'9' * 80}"])
+def test_a_title_does_not_quote_it(iban: str) -> None:
+    """Nor the beginning of it, which stands in the title of a value that is long."""
+    for platform in ("slack", "webhook"):
+        from phronomy.testing.chat import Clock
+
+        made: Any = PLATFORMS[platform](Clock(), False)
+        desk = Desk(made)
+        item = desk.agent(wire, args={"iban": iban, "amount": 7, "note": {}}).invoke("go").checkpoint.pending[0]
+        assert IBAN in (item.title or "")
+        shown = desk.shown()
+        assert IBAN not in shown and "[redacted] 7, no members" in shown.replace("\\", "").replace("…", "")
+        made.close()
 
 
 @each("options", [{}, {"requires_approval": True}])

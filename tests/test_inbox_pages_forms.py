@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from page_reader import Element, read
 
 from phronomy.foundation.json_text import canonical, parse
+from phronomy.foundation.json_tree import read_tree
 from phronomy.inbox.pages.forms import fields
 from phronomy.inbox.pages.forms.fields import MOST_CONTROLS, Field, form_of
 from phronomy.inbox.pages.forms.filled import Filled, moved, read_form, refilled
-from phronomy.inbox.pages.forms.json_tree import read_tree
 from phronomy.inbox.pages.view import environment
 from phronomy.inbox.visit import Form
 

@@ -16,13 +16,14 @@ from page_scenes import Pages
 
 import phronomy.inbox.pages
 from phronomy import Approval, Principal, Reject, tool
+from phronomy.foundation.in_brief import in_brief
 from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_tree import read_tree
 from phronomy.foundation.suspicious_letters import suspicious_places
 from phronomy.inbox.pages.assets import assets
 from phronomy.inbox.pages.forms.fields import form_of
-from phronomy.inbox.pages.forms.json_tree import read_tree
 from phronomy.inbox.pages.letters import MOST_BOXES, MOST_OF_PAGE, boxes_of_a_page, lettered
-from phronomy.inbox.pages.values import in_brief, raw, values_of
+from phronomy.inbox.pages.values import raw, values_of
 from phronomy.inbox.pages.view import environment
 from phronomy.records.decisions import ShownMessage
 

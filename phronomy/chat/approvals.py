@@ -233,7 +233,14 @@ class ChatApprovals(Announcements, Started):
                 # What is new needs no reminder at once.
                 told = item.reminded
                 person = self._person_at(at)
-                post = Post(pending_id=item.id, at=at, title=title_of(item), person=person, remind=told, reminded=told)
+                post = Post(
+                    pending_id=item.id,
+                    at=at,
+                    title=title_of(item, self._hiding),
+                    person=person,
+                    remind=told,
+                    reminded=told,
+                )
                 # Noted also if the post is there: this call may be the repetition of one that came no further.
                 self._posts.add(key, post)
                 self._posts.note(key, post)

@@ -55,7 +55,7 @@ def card_of(
     over = request.status in ("settled", "asked_again", "expired") or _ended_by(request.decision)
     whole = shows_whole(request, hiding)
     card = Card(
-        title=title_of(item),
+        title=title_of(item, hiding),
         state="waits" if waits else "over" if over else "goes on",
         status=_waiting(item, tallies) if waits else _became(request, channel, hiding),
         lines=(*_arguments(request, hiding, link), *_edits(request, hiding)),
@@ -115,18 +115,22 @@ def shown_hash(card: Card) -> str:
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
 
 
-def title_of(item: PendingApproval) -> str:
-    """The name of the tool, and what the tool says of the call."""
-    whole = _whole_title(item)
+def title_of(item: PendingApproval, hiding: Hiding = NOTHING_HIDDEN) -> str:
+    """The name of the tool, and what the tool says of the call, without the hidden values that this quotes."""
+    whole = _whole_title(item, _said(item, hiding))
     return whole if whole is not None else _short(item.tool_name, _TITLE)
 
 
-def _whole_title(item: PendingApproval) -> str | None:
+def _said(item: PendingApproval, hiding: Hiding) -> str | None:
+    return hiding.text(item.title, item.args) if item.title else None
+
+
+def _whole_title(item: PendingApproval, title: str | None) -> str | None:
     """The name of the tool with all that the tool says of the call; None if that is too long for a title."""
-    if len(item.tool_name) + len(item.title or "") > _TITLE:  # before anything is written out, which makes it longer
+    if len(item.tool_name) + len(title or "") > _TITLE:  # before anything is written out, which makes it longer
         return None
     name = escaped(item.tool_name)
-    whole = f"{name}: {escaped(item.title)}" if item.title else name
+    whole = f"{name}: {escaped(title)}" if title else name
     return whole if len(whole) <= _TITLE else None
 
 
@@ -249,8 +253,9 @@ def _name(name: str) -> str:
 
 def _notes(request: Request, who: Sequence[str], link: str | None, hiding: Hiding) -> Iterator[str]:
     item = request.approval
-    if item.title and _whole_title(item) is None:
-        yield _told(item.title, _NOTE, link)
+    title = _said(item, hiding)
+    if title and _whole_title(item, title) is None:
+        yield _told(title, _NOTE, link)
     reason = _UNTOLD if hiding.is_untold(item) else item.reason
     for text in (item.context, reason):
         if text:

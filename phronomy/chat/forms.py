@@ -44,17 +44,17 @@ def form_for(action: Action, request: Request, data: str, limits: FormLimits | N
         return None
     if action == "reason":
         fields: tuple[Field, ...] = (Field(name=REASON, label="Reason", kind="lines", required=True),)
-        return Form(title="Reject", submit="Reject", fields=fields, data=data, intro=title_of(item))
+        return Form(title="Reject", submit="Reject", fields=fields, data=data, intro=title_of(item, hiding))
     if action == "respond":
         shape = answer_shape(item, request.result_schema)
         fields = (replace(_field(CONTENT, "Result", None, shape, limits), required=True),)
-        return Form(title="Answer", submit="Send", fields=fields, data=data, intro=title_of(item))
+        return Form(title="Answer", submit="Send", fields=fields, data=data, intro=title_of(item, hiding))
     if not limits.begins or hiding.is_hidden(item):
         return None
     fields = tuple(_fields(item, request.schema, limits))
     if not fields or len(fields) > limits.fields or any(not _fits(each, limits) for each in fields):
         return None
-    return Form(title="Edit and approve", submit="Approve", fields=fields, data=data, intro=title_of(item))
+    return Form(title="Edit and approve", submit="Approve", fields=fields, data=data, intro=title_of(item, hiding))
 
 
 def read_form(action: Action, request: Request, submitted: Submitted) -> tuple[Answer | None, dict[str, str]]:

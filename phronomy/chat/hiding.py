@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from phronomy.foundation.checks import leaves
+from phronomy.foundation.in_brief import one_line
 from phronomy.foundation.json_text import JsonValue, canonical, object_of
 from phronomy.foundation.lookalikes import LOOKALIKES
 from phronomy.foundation.quoting import quoted_name, without
@@ -70,12 +71,13 @@ class Hiding:
         return [self.view(each, note, way) for each in value] if isinstance(value, list) else value
 
     def text(self, text: str, *values: JsonValue) -> str:
-        """A text that a person wrote, without the values that are hidden in these."""
+        """A text that may quote values, without those of them that are hidden."""
         secret: set[str] = set()
         for way, each in (member for value in values for member in _members(value)) if self._parts else ():
             if self._hides(way):
                 for leaf in leaves([each]):
-                    secret |= {leaf, repr(leaf)[1:-1], canonical(leaf)[1:-1]}
+                    brief = one_line(leaf).removesuffix("…")  # as titles quote it
+                    secret |= {leaf, repr(leaf)[1:-1], canonical(leaf)[1:-1], brief}
         return without(text, secret - {"", "None", "True", "False", "null", "true", "false"})
 
     def note(self, request: Request) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from string import Formatter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, get_args
 
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.in_brief import plain_in_brief
 from phronomy.foundation.json_text import canonical, clean
-from phronomy.foundation.quoting import quoted, quoted_word
-from phronomy.foundation.spelling import GivenFields
+from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, quoted_word
+from phronomy.foundation.spelling import GivenFields, told
 from phronomy.records.decisions import OnExpiry, Permitted, Reject
 from phronomy.tools.approvers import ANYBODY, Anybody, By, Escalate, OnlyTrue, People, check_people
 from phronomy.tools.parameters import takes_context
@@ -39,6 +42,9 @@ class Approval(GivenFields):
     function that makes one of the arguments, or of the arguments and a `ToolContext`; it can be async, and may return
     None for no text. The function gets `"[redacted]"` in place of the values that the tool redacts, so the text can be
     shown wherever the request is. A longer text is cut. If the function raises, the human is asked without the text.
+
+    A `title` that is a text may name arguments in braces, `"Refund order {order_id}"`, and members inside them,
+    `"{address.city}"`: the value stands in their place, in one line and cut after 60 characters. `{{` is a brace.
 
     `answers` are the decisions that the request allows: any of `"approve"`, `"edit"` (to approve other arguments),
     `"reject"` and `"respond"`. None: all. It holds for every request about the call, whoever answers. At a breakpoint,
@@ -302,7 +308,7 @@ class TextOfArguments(_OfArguments):
         text = clean(str(given))
         if not text.strip():
             return None
-        return text if len(text) <= self._longest else f"{text[: self._longest - 1]}…"
+        return _cut(text, self._longest)
 
     def _untold(self, why: str) -> None:
         # A text is a help, and no gate. Whoever decides sees the arguments all the same, so the request is not held up for it.
@@ -324,6 +330,67 @@ class _NeededForArguments(_OfArguments):
         return given
 
 
+_PLACE: Final = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+"""What stands in braces: the name of an argument, and of members inside it."""
+
+
+class TitleOfArguments:
+    """A title with names in braces, which stand for the values of arguments. Raises the error given, for a text that is none.
+
+    `of` says whose names they are.
+    """
+
+    def __init__(self, text: str, what: str, error: type[ConfigurationError], of: str = "arguments") -> None:
+        self._what, self._error, self._of = what, error, of
+        try:
+            parts = [*Formatter().parse(clean(text))]
+        except ValueError:
+            raise error(f"{what}: a brace stands alone in it; write {{{{ or }}}} for a brace") from None
+        self._parts: list[tuple[str, list[str]]] = []
+        for before, name, form, conversion in parts:
+            if name is not None and (form or conversion or _PLACE.fullmatch(name) is None):
+                raise error(
+                    f"{what}: {quoted_name(name)} in braces is no name of an argument. Write {{order_id}}, without a"
+                    " format; for more, title takes a function of the arguments"
+                )
+            self._parts.append((before, name.split(".") if name is not None else []))
+
+    @property
+    def plain(self) -> str | None:
+        """The text, where it names nothing; else None."""
+        return None if any(way for _, way in self._parts) else "".join(before for before, _ in self._parts)
+
+    def check(self, known: Collection[str]) -> None:
+        """Refuse names that no argument has. Raises the error that was given."""
+        for _, way in self._parts:
+            if way and way[0] not in known:
+                there = ", ".join(known) or "none"
+                raise self._error(f"{self._what} names {told([way[0]], known)} in braces; the {self._of} are: {there}")
+
+    def filled(self, args: Mapping[str, Any]) -> str | None:
+        """The title for these arguments, of which those that the tool redacts are hidden; None if they have not what it names."""
+        try:
+            found = "".join(before + (_value_at(args, way) if way else "") for before, way in self._parts)
+        except KeyError:  # of a policy, which is asked about calls of any tool
+            _log.warning("%s names an argument that the call does not have, so a human is asked without it", self._what)
+            return None
+        return _cut(found, LONGEST_TITLE)
+
+
+def _value_at(args: Mapping[str, Any], way: Sequence[str]) -> str:
+    """The value to which names lead, in a few words. Raises `KeyError` if there is no argument of the first name."""
+    value = args[way[0]]
+    if value == HIDDEN:
+        return HIDDEN
+    for name in way[1:]:
+        value = value.get(name) if isinstance(value, dict) else None
+    return plain_in_brief(value)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 class Review:
     """What an `Approval` asks for, compiled: its texts, the decisions that it allows, who may decide, and until when.
 
@@ -332,8 +399,8 @@ class Review:
     """
 
     def __init__(self, approval: Approval, what: str, error: type[ConfigurationError], of: str = "") -> None:
-        self.title: str | TextOfArguments | None = _compiled(
-            approval.title, f"the title of {what}", error, LONGEST_TITLE
+        self.title: str | TitleOfArguments | TextOfArguments | None = _title_of(
+            approval.title, f"the title of {what}", error
         )
         self.context: str | TextOfArguments | None = _compiled(
             approval.context, f"the context of {what}", error, LONGEST_CONTEXT
@@ -396,6 +463,15 @@ class Review:
             if terms == plain
             else canonical({"of": of, **terms, "answers": [*self.answers], "remind": [*self.remind]})
         )
+
+
+def _title_of(
+    given: object, what: str, error: type[ConfigurationError]
+) -> str | TitleOfArguments | TextOfArguments | None:
+    if not isinstance(given, str):
+        return _compiled(given, what, error, LONGEST_TITLE)
+    found = TitleOfArguments(given, what, error)
+    return found if found.plain is None else found.plain
 
 
 def _compiled(given: object, what: str, error: type[ConfigurationError], longest: int) -> str | TextOfArguments | None:

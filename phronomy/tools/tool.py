@@ -36,7 +36,7 @@ from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.records.record import EMPTY
 from phronomy.tools import external_results
-from phronomy.tools.approval import Approval, ApprovalPredicate, Review
+from phronomy.tools.approval import Approval, ApprovalPredicate, Review, TitleOfArguments
 from phronomy.tools.arguments import Arguments, Unfit, places_of
 from phronomy.tools.context import BODY, InvalidArguments, Predicate, ToolContext
 from phronomy.tools.docstring import read_docstring
@@ -247,6 +247,8 @@ class Tool(checks.NoFunction):
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
+        if self.review is not None and isinstance(self.review.title, TitleOfArguments):
+            self.review.title.check(self._arguments.names)
         self.fallback = tuple(each._redacting(self.redact) for each in self.fallback)
         self.schema_text, self.schema_hash = _sorted_and_hashed(self._arguments.schema)
         self.description_hash = hashlib.sha256(clean(self.description).encode()).hexdigest()

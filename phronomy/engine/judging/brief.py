@@ -12,6 +12,7 @@ from typing import Final
 from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import plain_object
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.approvers import Approvers
 from phronomy.records.calls import Call, Judgement, path_inside
@@ -21,7 +22,7 @@ from phronomy.records.decisions import NO_BRIEF, Brief, OnExpiry, Permitted, Rej
 from phronomy.records.record import deadline, digest_of
 from phronomy.rules.authorization import idempotency_key
 from phronomy.stores.log.kept_members import digest_of_text
-from phronomy.tools.approval import Review, Shown, TextOfArguments
+from phronomy.tools.approval import Review, Shown, TextOfArguments, TitleOfArguments
 from phronomy.tools.context import ToolContext
 from phronomy.tools.tool import Tool
 
@@ -66,9 +67,10 @@ def unasked(judgement: Judgement, tool: Tool) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What functions that make texts are given: a copy of the arguments for each, and the context of the call."""
+    """What texts are made of: a copy of the arguments for each, typed or as plain JSON, and the context of the call."""
 
     shown: Callable[[], Mapping[str, object]]
+    plain: Callable[[], Mapping[str, object]]
     context: ToolContext[object]
 
 
@@ -77,17 +79,22 @@ def asked_about(runner: Runner, call: Call, judgement: Judgement, tool: Tool) ->
     text = judgement.json_text("args")
     return Asked(
         lambda: tool.shown_redacted(tool.bind(text)),
+        lambda: tool.redacted(plain_object(text)),
         tool_context(runner, call, tool, judgement.digest),
     )
 
 
-def text_of(given: str | TextOfArguments | None, asked: Asked) -> str | None:
+def text_of(given: str | TitleOfArguments | TextOfArguments | None, asked: Asked) -> str | None:
     """One text, if there is one."""
+    if isinstance(given, TitleOfArguments):
+        return given.filled(asked.plain())
     return given.text(asked.shown, asked.context) if isinstance(given, TextOfArguments) else given
 
 
-async def atext_of(given: str | TextOfArguments | None, asked: Asked) -> str | None:
+async def atext_of(given: str | TitleOfArguments | TextOfArguments | None, asked: Asked) -> str | None:
     """As `text_of`."""
+    if isinstance(given, TitleOfArguments):
+        return given.filled(asked.plain())
     return await given.atext(asked.shown, asked.context) if isinstance(given, TextOfArguments) else given
 
 

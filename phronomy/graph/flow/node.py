@@ -17,7 +17,7 @@ from phronomy.concurrency.pieces import Piecewise
 from phronomy.errors import GraphError, InvalidUpdate
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_series
-from phronomy.foundation.json_text import MAX_BYTES, JsonText, canonical
+from phronomy.foundation.json_text import MAX_BYTES, JsonText, canonical, object_of
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.routes import close
 from phronomy.graph.signals import Abort, Continue, Pause, Replan
@@ -25,7 +25,7 @@ from phronomy.graph.state.gathering import Gathering, streams_of
 from phronomy.graph.state.joins import channels_in
 from phronomy.graph.state.streams import is_generator
 from phronomy.stops.interrupt_points import LeanTool
-from phronomy.tools.approval import Approval
+from phronomy.tools.approval import Approval, TitleOfArguments
 from phronomy.tools.context import InvalidArguments, ToolContext
 from phronomy.tools.parameters import takes_context
 from phronomy.tools.tool import Tool
@@ -278,7 +278,7 @@ _CORE: Final = (_OF_FUNCTIONS - {"destinations", "streams"}) | _OF_ANY
 def _set_options(node: Tool, options: Mapping[str, object], schema: StateSchema) -> None:
     for option in _CORE & options.keys():
         value = options[option]
-        setattr(node, option, _shown_state(value, schema) if option == "requires_approval" else value)
+        setattr(node, option, _shown_state(value, node.name, schema) if option == "requires_approval" else value)
 
 
 def is_name(name: str) -> bool:
@@ -357,10 +357,12 @@ def check_requirement(where: str, given: object) -> None:
         check_function(f"{where}: requires_approval is True, False, an Approval or a function; it", given)
 
 
-def _shown_state(given: object, schema: StateSchema) -> object:
+def _shown_state(given: object, node: str, schema: StateSchema) -> object:
     """What is asked of the state, or of what a `Send` brings, as asked of the arguments that a human is shown."""
     if isinstance(given, Approval):
-        texts = {name: _shown_state(getattr(given, name), schema) for name in _OF_STATE}
+        texts = {name: _shown_state(getattr(given, name), node, schema) for name in _OF_STATE}
+        if isinstance(given.title, str):
+            texts["title"] = _title_of(given.title, node, schema)
         return replace(given, **texts)  # type: ignore[arg-type]
     if isinstance(given, bool) or not callable(given):
         return given  # what is neither is refused with the tool's other options
@@ -382,6 +384,22 @@ def _shown_state(given: object, schema: StateSchema) -> object:
         return function(seen(args))
 
     return ask
+
+
+def _title_of(given: str, node: str, schema: StateSchema) -> str | Callable[[Mapping[str, Any]], str | None]:
+    """A title whose names in braces are those of channels, or of members of what a `Send` brings. Raises `GraphError`."""
+    title = TitleOfArguments(given, f"the title of the approval of node {node!r}", GraphError, "channels")
+    title.check(schema.names)
+    if title.plain is not None:
+        return given
+
+    def filled(args: Mapping[str, Any]) -> str | None:
+        sent = args.get("arg")
+        return title.filled(
+            {**dict.fromkeys(schema.names), **object_of(args["state"] if sent is None else sent["arg"])}
+        )
+
+    return filled
 
 
 def checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:

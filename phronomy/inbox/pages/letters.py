@@ -43,11 +43,6 @@ _NAMES: Final = {
 }
 
 
-_WORDS: Final = frozenset({"yes", "no", "no value", "empty text", "not set"})
-"""What the page says for values that are no text."""
-
-_AMBIGUOUS: Final = re.compile(r"(?:-?[0-9][0-9.eE+-]*|true|false|null|[\[{].*)", re.ASCII | re.DOTALL)
-
 _SHORT: Final = 200
 
 
@@ -172,11 +167,3 @@ def coded(text: str) -> str:
 
 def _name(code: int) -> str:
     return _NAMES.get(code) or unicodedata.name(chr(code), "unnamed").lower()
-
-
-def is_ambiguous(text: str) -> bool:
-    """Whether the text could be read as a value of another type, or with a note of the page's own behind it."""
-    word = text.strip().casefold()
-    return (
-        _AMBIGUOUS.fullmatch(word) is not None or re.sub(r"\s*\(.*\)$", "", word[:_SHORT]) in _WORDS or word[:1] == '"'
-    )

@@ -9,8 +9,9 @@ from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.inbox.pages.forms.json_tree import Node, first_members, read_tree
-from phronomy.inbox.pages.letters import coded, is_ambiguous
+from phronomy.foundation.in_brief import is_ambiguous, words_of
+from phronomy.foundation.json_tree import Node, read_tree
+from phronomy.inbox.pages.letters import coded
 
 ValueKind: TypeAlias = Literal["text", "number", "word", "none", "object", "list"]
 """How a value is shown."""
@@ -23,11 +24,6 @@ _HEAD: Final = 200
 """Characters of a folded text that are seen before it is opened."""
 _ITEMS: Final = 20
 """A longer list, or an object of more members inside another one, is folded."""
-_BRIEF: Final = 60
-"""Characters of a value that stand in the one line of a list."""
-
-_BEGINNING: Final = 4_000
-"""Characters of arguments that are read for the one line of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +57,13 @@ def shown(node: Node, secret: Collection[str] = (), *, outermost: bool = False) 
         case "number":
             return Value("number", node.text, node.text)
         case "boolean":
-            return Value("word", "yes" if node.text == "true" else "no", node.text, note=node.text)
+            return Value("word", words_of(node), node.text, note=node.text)
         case "null":
-            return Value("none", "no value", node.text, note="null")
+            return Value("none", words_of(node), node.text, note="null")
         case "object" | "list":
             members = tuple((key, _marked(shown(each), key in secret)) for key, _, each in node.members)
-            noun = "member" if node.kind == "object" else "item"
-            count = f"{len(members):,} {noun}{'' if len(members) == 1 else 's'}" if members else f"no {noun}s"
-            return Value(node.kind, count, node.text, folded=len(members) > _ITEMS and not outermost, members=members)
+            folded = len(members) > _ITEMS and not outermost
+            return Value(node.kind, words_of(node), node.text, folded=folded, members=members)
 
 
 def _marked(value: Value, secret: bool) -> Value:
@@ -80,7 +75,7 @@ def _marked(value: Value, secret: bool) -> Value:
 def _text(node: Node) -> Value:
     text = node.string
     if not text:
-        return Value("none", "empty text", node.text)
+        return Value("none", words_of(node), node.text)
     notes = []
     quoted = is_ambiguous(text)
     if quoted:
@@ -97,31 +92,3 @@ def _text(node: Node) -> Value:
 def raw(text: str) -> str:
     """The canonical text with each letter that is not what it looks like as its code: JSON of the same value."""
     return coded(text)
-
-
-def in_brief(text: str, secret: Collection[str] = (), most: int = 3) -> str:
-    """The first few values of arguments in one line: for a list, where the whole stands a click away.
-
-    Of a large text only the beginning is read.
-    """
-    if len(text) > _BEGINNING:
-        begin = [
-            f"{key}: {'hidden' if key in secret else _brief(node) if node is not None else '…'}"
-            for key, node in first_members(text[:_BEGINNING], most)
-        ]
-        return ", ".join([*begin, f"and more, {len(text):,} characters in all"])
-    root = read_tree(text)
-    if root.kind != "object":
-        return _brief(root)
-    found = [f"{key}: {'hidden' if key in secret else _brief(node)}" for key, _, node in root.members]
-    more = f", and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
-
-
-def _brief(node: Node) -> str:
-    if node.kind in ("object", "list"):
-        return shown(node).text
-    text = " ".join(node.string.split()) if node.string else shown(node).text
-    if node.kind == "text" and is_ambiguous(node.string):
-        text = f'"{text}"'
-    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from phronomy.errors import StoreError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.inbox.pages.values import in_brief
+from phronomy.foundation.in_brief import in_brief
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.words import WHY_NOT, heading
 from phronomy.inbox.problems import Problem

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from phronomy.errors import PhronomyError, UnknownPending
 from phronomy.foundation.json_text import JsonError, parse
+from phronomy.foundation.json_tree import read_tree
 from phronomy.inbox.pages.deciding.given import Given, answer_form, answer_in, is_reviewed, new_key, seal_of, way_of
 from phronomy.inbox.pages.deciding.requests import (
     Kept,
@@ -23,7 +24,6 @@ from phronomy.inbox.pages.deciding.requests import (
 )
 from phronomy.inbox.pages.forms.fields import Field, form_of
 from phronomy.inbox.pages.forms.filled import moved, read_form, refilled, why_no_json
-from phronomy.inbox.pages.forms.json_tree import read_tree
 from phronomy.inbox.pages.values import values_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import path_of, votes_of

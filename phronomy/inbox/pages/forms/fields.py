@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.in_brief import is_ambiguous
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, parse, pointer_part
-from phronomy.inbox.pages.forms.json_tree import Node
-from phronomy.inbox.pages.letters import coded, is_ambiguous
+from phronomy.foundation.json_tree import Node
+from phronomy.inbox.pages.letters import coded
 from phronomy.tools.json_schema.typed import ANY, Shape, as_typed, schema_at, shape_of
 
 FieldKind: TypeAlias = Literal["line", "lines", "number", "integer", "choice", "raw", "object", "list"]

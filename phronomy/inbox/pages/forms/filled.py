@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, canonical, parse_exactly
+from phronomy.foundation.json_tree import key_text
 from phronomy.inbox.pages.forms.fields import Field
-from phronomy.inbox.pages.forms.json_tree import key_text
 from phronomy.tools.json_schema.typed import Mistyped, read_typed
 
 if TYPE_CHECKING:
