@@ -15,7 +15,8 @@ from page_reader import Element, read
 from page_scenes import MIA, Pages
 from pydantic import BaseModel
 
-from phronomy import Agent, Approval, Approve, Grant, Principal, Reject, tool
+from phronomy import Agent, Approval, Approve, Breakpoint, Grant, Principal, Reject, tool
+from phronomy.debugger.debugger import Debugger
 from phronomy.errors import ModelError, NotAnApprover
 from phronomy.graph import END, START, StateGraph
 from phronomy.inbox.pages.deciding.given import new_key
@@ -403,6 +404,27 @@ def test_approvals_are_counted_for_each_tool_and_person(pages: Pages) -> None:
     pages.clock.now += 31 * DAY
     assert pages.page("/history").all("section", aria_labelledby="counts") == []
     assert len(rows(pages.page("/history"))) == 6
+
+
+def test_stops_of_a_debugger_are_no_approvals(pages: Pages) -> None:
+    stepped = Debugger(pages.agent(name="stepped"), by=RITA)
+    stepped.start("Refund it")
+    while stepped.pending is None or stepped.pending.why == "breakpoint":
+        stepped.step()
+    stepped.approve()
+    halted = pages.agent(name="halted")
+    stopped = halted.invoke("Refund it", breakpoints=[Breakpoint("pre_agent_run")]).checkpoint
+    halted.resume(stopped, by=RITA, channel="inbox")
+    page = pages.page("/history")
+    assert rows(page) == ["Let go on: pre_agent_run", "Approved: refund"]
+    section = page.one("section", aria_labelledby="counts").one("tbody")
+    assert [[each.text for each in line.all("td")] for line in section.all("tr")] == [
+        ["refund", "Rita (rita)", "1", "0", "0"]
+    ]
+    stops = rows(pages.page("/history?what=stops"))
+    assert stops == ["Let go on: pre_agent_run"]
+    trail = pages.visitor().get("/audit.ndjson").text.splitlines()
+    assert len(trail) == len(stops) + 2
 
 
 def test_filters_of_the_history(pages: Pages) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, get_args
 from typing_extensions import Unpack
 
 from phronomy.conversation.input import History
-from phronomy.debugger.stepping import LABEL, Pace, past, stepping
+from phronomy.debugger.stepping import CHANNEL, LABEL, Pace, past, stepping
 from phronomy.engine.stop_points import checked, handed_to, is_inside, state_of_agent
 from phronomy.errors import ConfigurationError, InvalidDecision, NothingDecided, PhronomyError, UnknownPending
 from phronomy.foundation.json_text import plain_object
@@ -92,7 +92,7 @@ class Debugger(Generic[Deps, Output]):
         checked(self.breakpoints, agent.spec, whole=True)
         self._call: dict[str, object] = {**options, "hold": None}  # a team may have one, for all of its calls
         self._by = by
-        self._manner: dict[str, object] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
+        self._manner: dict[str, object] = {"by": by, "channel": CHANNEL, "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
         self._checkpoint: Checkpoint | None = None
         self._hits: tuple[BreakpointHit, ...] = ()

@@ -20,6 +20,9 @@ Pace: TypeAlias = Literal["into", "over", "out", "step", "go"]
 LABEL: Final = "(debugger)"
 """The label of a stop that stepping made. A breakpoint of the user's that lies there goes first, and leaves its own."""
 
+CHANNEL: Final = "debugger"
+"""The channel of what is decided in a debugger."""
+
 _INSIDE_BOUNDARIES: Final = ("post_tool_call", "post_node")
 """The calls of a reply, or the nodes of a wave, are not all through there."""
 

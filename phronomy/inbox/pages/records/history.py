@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from pydantic import Field
 from starlette.responses import Response
 
+from phronomy.debugger.stepping import CHANNEL
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.inbox.api.audit import exported, records_of
 from phronomy.inbox.cursors import Cursors
@@ -76,7 +77,7 @@ class HistoryQuery(Listed):
     person: str | None = Field(default=None, max_length=200)
     tool: str | None = Field(default=None, max_length=200)
     kind: Kind | None = None
-    what: Literal["votes", "refused", "grants"] | None = None
+    what: Literal["votes", "refused", "grants", "stops"] | None = None
     run: str | None = Field(default=None, max_length=200)
     thread: str | None = Field(default=None, max_length=1_500)
     request: str | None = Field(default=None, max_length=200)
@@ -98,12 +99,17 @@ class HistoryQuery(Listed):
         """Whether a record matches the rest, as far as it says so itself."""
         people = {each.id for each in (record.by, record.behalf_of) if each is not None}
         is_so = {"votes": record.vote, "refused": record.refused, "grants": record.grant is not None}
+        is_so["stops"] = _is_stop(record)
         return (
             (self.person is None or self.person in people)
             and self.tool in (None, record.tool_name)
             and ("approve" if self.kind == "edited" else self.kind) in (None, record.kind)
             and (self.what is None or is_so[self.what])
         )
+
+    def shows(self, entry: Entry) -> bool:
+        """Whether a step has a row. Whoever steps through a run approves of nothing: such stops stand there if they are asked for."""
+        return self.what == "stops" or not _is_stop(entry.decision)
 
     async def finds(self, store: Store, records: Sequence[AuditRecord]) -> bool:
         """Whether the records of a step match, by one of them."""
@@ -114,6 +120,11 @@ class HistoryQuery(Listed):
     def costs(self, entry: Entry) -> int:
         """How many records a look at a step counts for."""
         return _A_LOOK if self.kind == "edited" and entry.decision.policy is not None else 1
+
+
+def _is_stop(record: AuditRecord) -> bool:
+    """Whether a record is of a stop in a debugger."""
+    return record.why == "breakpoint" and record.channel == CHANNEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +172,8 @@ async def told(store: Store, entry: Entry) -> Told:
         what = "Tried to decide"
     elif last.vote:
         what = f"{VOTED.get(record.kind, DECIDED[record.kind])}{changed}"
+    elif record.why == "breakpoint" and record.kind == "approve":
+        what = f"Let go on{changed}"
     else:
         what = KINDS["edited"] if changed else DECIDED[record.kind]
     about = last.pending_id if record.kind != "edit" else None  # an edit of a state is of a checkpoint, by its id
@@ -198,7 +211,7 @@ async def history(visit: Visit) -> Response:
             more = True
             break
         looked, last = looked + query.costs(entry), entry
-        if await query.finds(visit.store, entry.records):
+        if query.shows(entry) and await query.finds(visit.store, entry.records):
             rows.append(entry)
     following = cursors.made(f"{last.place[0]!r} {last.place[1]}") if more and last is not None else None
     counts, all_counted = await counted(visit, query) if query.after is None else ([], True)
@@ -234,8 +247,8 @@ async def counted(visit: Visit, query: HistoryQuery) -> tuple[list[Counted], boo
         if looked >= LOOKED:
             break
         looked, record = looked + query.costs(entry), entry.decision
-        # What was refused is nobody's decision.
-        if record.by is None or record.tool_name is None or record.refused:
+        # What was refused is nobody's decision, and whoever lets a run go on at a breakpoint approves of nothing.
+        if record.by is None or record.tool_name is None or record.refused or record.why == "breakpoint":
             continue
         if not await query.finds(visit.store, entry.records):
             continue
