@@ -163,7 +163,8 @@ class Agent(Runs[Deps, Output]):
     def __init__(self, *, output_type: None = None, **options: Unpack[AgentOptions]) -> None: ...
     @overload
     def __init__(self, *, output_type: TypeForm[Output], **options: Unpack[AgentOptions]) -> None: ...
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *given: Any, **options: Any) -> None:
+        spelling.check_by_name(type(self).__name__, given, ("name", "model", "tools"), ConfigurationError)
         if unknown := options.keys() - _OPTIONS.keys():
             raise ConfigurationError(f"an agent has no option {spelling.told(unknown, _OPTIONS)}")
         self._handler = options.pop("on_approval_required", self._handler_of_class())

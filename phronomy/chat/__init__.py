@@ -1,5 +1,7 @@
 """Approvals in chat apps: requests are posted where people are, and a click there decides, on servers of your own."""
 
+from typing import TYPE_CHECKING
+
 from phronomy.chat.adapters import asgi, aws_lambda, wsgi
 from phronomy.chat.approvals import ChatApprovals
 from phronomy.chat.bot.bot import ChatBot
@@ -26,6 +28,7 @@ from phronomy.chat.channel import (
 )
 from phronomy.chat.http import HttpRequest, Refused, Response
 from phronomy.chat.outbox import Outbox, Undelivered
+from phronomy.foundation import lazy_names
 
 __all__ = [
     "Button",
@@ -58,3 +61,8 @@ __all__ = [
     "aws_lambda",
     "wsgi",
 ]
+
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
+
+    def __getattr__(name: str) -> object:
+        raise lazy_names.unknown(__name__, name)

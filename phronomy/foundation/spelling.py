@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, ForwardRef, Self, 
 from weakref import WeakKeyDictionary
 
 from phronomy.errors import ConfigurationError
+from phronomy.foundation import foreign_words
 
 _GATES: Final = {"approval", "breakpoint", "guardrail"}
 """Words of which each says by itself that something is to be held back."""
@@ -71,8 +73,9 @@ def _has_gate(value: object, but: type | tuple[()] = ()) -> bool:
 def near(name: str, options: Iterable[str], alike: float = 0.8, *, by_gate: bool = True) -> str | None:
     """The option that a name may have been meant for; None if it is like none.
 
-    It is like an option if it has the same words, whatever their case, their number and what joins them; if the two are alike by this
-    part, as `difflib` counts; and, `by_gate`, if a word of both is that of a gate (`needs_approval`), or if it is `policy`.
+    It is like an option if other libraries call that so (`foreign_words`); if it has the same words, whatever their case, their number
+    and what joins them; if the two are alike by this part, as `difflib` counts; and, `by_gate`, if a word of both is that of a gate
+    (`needs_approval`), or if it is `policy`.
     """
     return _near(name, tuple(options), alike, by_gate)
 
@@ -81,13 +84,16 @@ def near(name: str, options: Iterable[str], alike: float = 0.8, *, by_gate: bool
 def _near(name: str, options: tuple[str, ...], alike: float, by_gate: bool) -> str | None:
     import difflib  # noqa: PLC0415  # where nothing is misspelt, nothing is compared
 
+    if (same := next((each for each in foreign_words.SYNONYMS.get(name, ()) if each in options), None)) is not None:
+        return same
     words, known = _words(name), {option: _words(option) for option in options}
     for option, its in known.items():
         if its == words:
             return option
-    found = difflib.get_close_matches(name.lower(), known, 1, alike)
+    small = {option.lower(): option for option in known}
+    found = difflib.get_close_matches(name.lower(), small, 1, alike)
     if found or not by_gate:
-        return next(iter(found), None)
+        return small[found[0]] if found else None
     shared = [option for option, its in known.items() if _GATES & {*words} & {*its} or words == its[-1:] == ["policy"]]
     return next(iter(difflib.get_close_matches(name.lower(), shared, 1, 0.0)), None)
 
@@ -103,16 +109,45 @@ def as_function(name: str) -> str:
 
 
 def told(unknown: Iterable[str], options: Iterable[str]) -> str:
-    """The names, each with the option that it may have been meant for."""
+    """The names, each with the option that it may have been meant for, or with what to write in place of it."""
     known = list(options)
-    meant = {name: near(name, known, 0.7) for name in sorted(map(str, unknown))}
-    return ", ".join(name if option is None else f"{name} (did you mean {option}?)" for name, option in meant.items())
+    meant = {name: _meant(name, known, 0.7) for name in sorted(map(str, unknown))}
+    return ", ".join(name if what is None else f"{name} ({what})" for name, what in meant.items())
+
+
+def _meant(name: str, options: Iterable[str], alike: float = 0.8) -> str | None:
+    """The end of an error about a name that is no option: what was meant; None if nobody can tell."""
+    known = tuple(options)
+    if (option := near(name, known, alike, by_gate=False)) is None:
+        if (words := foreign_words.OPTIONS.get(name)) is not None:
+            return words
+        option = near(name, known, alike)
+    return None if option is None else f"did you mean {option}?"
+
+
+def no_attribute(owner: object, name: str) -> AttributeError:
+    """The error for an attribute that an object has not, with what to write if people of other libraries look for it."""
+    words = None if name.startswith("_") else foreign_words.attribute(type(owner), name)
+    said = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    # With an object of its own, Python would add a guess by the letters: `resume` for `run`.
+    return AttributeError(
+        said if words is None else f"{said}: {words}", name=name, obj=owner if words is None else None
+    )
 
 
 def check_options(kind: str, given: Iterable[str], options: Iterable[str], refuse: Callable[[str], Exception]) -> None:
     """Refuse options that one of this kind has not, each with the one that was meant."""
     if unknown := {*given} - {*options}:
         raise refuse(f"{kind} has no option {told(unknown, options)}; it has {', '.join(options)}")
+
+
+def check_by_name(
+    kind: str, given: Iterable[object], options: Iterable[str], refuse: Callable[[str], Exception]
+) -> None:
+    """Refuse what is given by its place, where each option is given by its name."""
+    if any(True for _ in given):
+        shown = ", ".join(f"{name}=..." for name in list(options)[:3])
+        raise refuse(f"{kind} takes its options by name: write {kind}({shown})")
 
 
 def _means_approval(name: str) -> bool:
@@ -298,8 +333,8 @@ class Options:
             return self._elsewhere[name]
         if name in self._options:
             return None
-        meant = None if name in GATES_OF else near(name, self._options)
-        return misplaced(name) if meant is None else f"did you mean {meant}?"
+        meant = None if name in GATES_OF or near(name, self._options) is None else _meant(name, self._options)
+        return misplaced(name) if meant is None else meant
 
     def _has_type_of_option(self, annotation: object) -> bool:
         if self._types & set(_words_of(annotation)):
@@ -358,7 +393,7 @@ class Given:
         def __getattr__(self, name: str) -> object:
             if name in self._given.known:
                 raise ConfigurationError(f"{type(self).__name__} is not built: call super().__init__() in its __init__")
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise no_attribute(self, name)
 
         def __setattr__(self, name: str, value: object) -> None:
             self._given.check_attribute(name, self, value)
@@ -377,9 +412,13 @@ class GivenFields:
 
     if not TYPE_CHECKING:
 
-        def __new__(cls, *_: object, **__: object) -> Self:
+        def __new__(cls, *given: object, **options: object) -> Self:
             if not _is_ours(cls):  # it may have been given more since it was made
                 _given_to(cls).check(cls)
+            if _is_ours(cls.__init__):
+                fields = {field.name: field.kw_only for field in dataclasses.fields(cls)}
+                check_options(cls.__name__, options, fields, ConfigurationError)
+                check_by_name(cls.__name__, given[list(fields.values()).count(False) :], fields, ConfigurationError)
             return super().__new__(cls)
 
 

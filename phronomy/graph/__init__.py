@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from phronomy.foundation import lazy_names
 from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions, StateGraph
 from phronomy.graph.flow.stops import GraphStop, StopItem
 from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
@@ -32,3 +35,8 @@ __all__ = [
     "register_type",
     "replace",
 ]
+
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
+
+    def __getattr__(name: str) -> object:
+        raise lazy_names.unknown(__name__, name)

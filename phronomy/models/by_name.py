@@ -7,7 +7,7 @@ import os
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.models.base import Model
-from phronomy.models.providers import has_litellm
+from phronomy.models.providers import check_slash, has_litellm
 
 
 def as_model(model: str | Model) -> Model:
@@ -34,6 +34,7 @@ def _named(name: str, backend: str | None) -> Model:
     if backend == "litellm" or (backend is None and has_litellm()):
         from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # loads HTTP or litellm, which `import phronomy` does not
 
+        check_slash(name)
         return LiteLLMModel(name)
     if backend in (None, "chat_completions"):
         from phronomy.models.chat_completions import ChatCompletionsModel  # noqa: PLC0415  # loads HTTP or litellm, which `import phronomy` does not

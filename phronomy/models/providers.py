@@ -79,6 +79,19 @@ PROVIDERS: Final = {
     "xai": Provider("https://api.x.ai/v1", ("XAI_API_KEY",), "XAI_API_BASE"),
 }
 
+_WITH_COLON: Final = {
+    **{name: name for name in (*PROVIDERS, "anthropic", "azure", "bedrock", "cohere", "gemini", "vertex_ai")},
+    **dict.fromkeys(("openai-chat", "openai-responses"), "openai"),
+    **dict.fromkeys(("google", "google-gla", "google_genai"), "gemini"),
+    **dict.fromkeys(("google-vertex", "google_vertexai"), "vertex_ai"),
+    **dict.fromkeys(("azure_openai", "azure_ai"), "azure"),
+    **dict.fromkeys(("mistralai", "mistral"), "mistral"),
+    "bedrock_converse": "bedrock",
+    "together": "together_ai",
+    "fireworks": "fireworks_ai",
+}
+"""Providers as they stand before a colon in the names of Pydantic AI and LangChain, each with its name here."""
+
 _OPENAIS_OWN: Final = re.compile(r"(gpt|chatgpt|o\d)[\w.-]*")
 """Names of models that need none of a provider before them."""
 
@@ -95,12 +108,21 @@ def provider_of(name: str) -> tuple[Provider, str]:
         return PROVIDERS[before], model
     if _OPENAIS_OWN.fullmatch(name):
         return OPENAI, name
+    check_slash(name)
     gateway = "; PHRONOMY_MODEL_BACKEND=chat_completions has every name go to OPENAI_BASE_URL"
     raise ConfigurationError(
         f"{quoted_name(name)} names no provider that is reached without litellm: pip install 'phronomy[litellm]', "
         f"begin the name with one of {', '.join(sorted(PROVIDERS))} and a slash, or give a ChatCompletionsModel its base_url"
         f"{gateway if os.environ.get('OPENAI_BASE_URL') else ''}"
     )
+
+
+def check_slash(name: str) -> None:
+    """Refuse a provider before a colon, as other libraries write it. Raises `ConfigurationError`."""
+    before, colon, model = name.partition(":")
+    if colon and model and before in _WITH_COLON:
+        meant = f"{_WITH_COLON[before]}/{model}"
+        raise ConfigurationError(f"{quoted_name(name)}: a slash divides provider and model: write {quoted_name(meant)}")
 
 
 def has_litellm() -> bool:

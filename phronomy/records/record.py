@@ -9,6 +9,7 @@ itself, which is a tenth of what an import of phronomy takes.
 """
 
 import hashlib
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
@@ -266,9 +267,14 @@ class Record(BaseModel):  # noqa: PLW1641  # pydantic makes `__hash__` for each 
 
     if not TYPE_CHECKING:  # a type checker knows the fields
 
-        def __init__(self, /, **fields: Any) -> None:
+        def __init__(self, /, *given: object, **fields: Any) -> None:
             """Make one of these fields. Raises `InvalidField`, or for what somebody decides `InvalidDecision`."""
             __tracebackhide__ = True
+            if given:
+                from phronomy.foundation import spelling  # noqa: PLC0415  # where nothing is misspelt, nothing is compared
+
+                names = [name for name in type(self).model_fields if name not in ("version", "kind")]
+                spelling.check_by_name(type(self).__name__, given, names, self._refused_as)
             try:
                 if self.__pydantic_complete__:
                     self.__pydantic_validator__.validate_python(fields, self_instance=self)
@@ -280,6 +286,12 @@ class Record(BaseModel):  # noqa: PLW1641  # pydantic makes `__hash__` for each 
             except ValidationError as error:
                 raise self._refused_as(f"{type(self).__name__}: {explain(error, type(self).model_fields)}") from None
 
+        __init__.__signature__ = inspect.Signature(  # what is given by its place is refused, and so is in no signature
+            [
+                inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY),
+                inspect.Parameter("fields", inspect.Parameter.VAR_KEYWORD),
+            ]
+        )
         __init__.__pydantic_base_init__ = True  # what is read from a text is made without it, as without pydantic's own
 
     @classmethod

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.spelling import no_attribute
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message, Usage
 
@@ -63,3 +64,8 @@ class Result(Generic[Output]):
     def thread_id(self) -> str | None:
         """The thread of the run, or None if the run has no thread."""
         return self.checkpoint.thread_id
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name)

@@ -20,6 +20,7 @@ from phronomy.engine.spec import Spec
 from phronomy.engine.stop_points import checked as checked_breakpoints
 from phronomy.engine.stop_points import hits_in
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.spelling import no_attribute
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer
@@ -61,6 +62,11 @@ class Runs(Deciding[Deps, Output]):
     @abstractmethod
     def spec(self) -> Spec:
         """The checked and fixed configuration. Raises `ConfigurationError` if it has a mistake."""
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name)
 
     def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
         """The configuration with the breakpoints of this call, how it waits at them, and its scopes."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 from phronomy.errors import StoreError
+from phronomy.foundation import lazy_names
 from phronomy.records.audit import AuditRecord
 from phronomy.stores.base import Store
 from phronomy.stores.derived.batches import Answered, BatchDecision
@@ -101,7 +102,7 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
         elif name == "KeyValue":
             from phronomy.stores.key_value.books import KeyValue as found  # noqa: PLC0415
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise lazy_names.unknown(__name__, name)
         return found
 
 

@@ -11,8 +11,21 @@ from pydantic import BaseModel
 import phronomy
 import phronomy.stores
 import phronomy.testing
-from phronomy import Agent, Checkpoint, MaxLength, Orchestrator, StateGraph, sequential, tool
+from phronomy import (
+    Agent,
+    Approval,
+    Checkpoint,
+    Escalate,
+    MaxLength,
+    Orchestrator,
+    Reject,
+    StateGraph,
+    sequential,
+    tool,
+)
 from phronomy import Agnet  # error: no such name
+from phronomy import Worker  # error: no such name
+from phronomy.chat import Slack  # error: no such name
 from phronomy.graph import StateGrahp  # error: no such name
 from phronomy.models import Modle  # error: no such name
 from phronomy.stores import SQLStore  # error: no such name
@@ -52,11 +65,19 @@ agent.invoke("x", dep=Clerk(name="Ann"))  # error: no such option
 agent.resume("id", approved="yes")  # error: not of its type
 agent.invoke(thread_id="t")  # error: no input
 agent.invok("x")  # error: no such method
+agent.run("x")  # error: no such method
+agent.run_sync("x")  # error: no such method
+Agent(system_prompt="x")  # error: no such option
+StateGraph(Answer).invoke({})  # error: no such method
+Approval(not_requestor=True)  # error: no such option
+Escalate("lead", 3600)  # error: by name alone
+Reject("too short")  # error: by name alone
 agent.invoke("x", on_pending="forget")  # error: not of its type
 
 # The answer.
 
 result = agent.invoke("x")
+result.final_output  # error: no such attribute
 result.output.amount  # error: None, unless the run has completed
 if result.output is not None:
     result.output.text  # error: an Answer has no text
