@@ -260,7 +260,7 @@ def test_people_hear_of_votes_and_ends_and_of_nothing_else() -> None:
         desk.store.decide(item.id, Approve(), by="ann", digest=item.digest, channel="inbox")
         desk.carried_out(gate)
         assert [text_of(each).splitlines()[1] for each in desk.mail.mails[3:]] == [
-            "approved by ann, in inbox, 2027-01-15 08:01 UTC; done"
+            "approved by Rita and ann, in inbox, 2027-01-15 08:01 UTC; done"
         ]
 
 

@@ -16,7 +16,7 @@ from phronomy.records.calls import Call, Decided, Judgement, Reminded, Voted
 from phronomy.records.decisions import Brief, Decision
 from phronomy.rules.reminders import next_due, step_due, with_reminder
 from phronomy.rules.voted_calls import check_votes, check_votes_inside, with_vote, with_vote_inside
-from phronomy.rules.votes import approves, decides, in_force, tallies, told
+from phronomy.rules.votes import approves, counting, decides, in_force, tallies, told
 from phronomy.testing import ScriptedModel, call
 
 AT = datetime(2027, 1, 1, tzinfo=UTC)
@@ -91,6 +91,12 @@ def test_escalations_count_by_the_time_of_the_last_vote() -> None:
     assert counted([ADA, head.evolve(at=AT + 2 * HOUR)], level) == [(2, 2, 0)]
     # Those who were replaced do not count any more.
     assert counted([ADA, BERT, vote("cfo", hours=4)], level) == [(1, 1, 0)]
+    # At a later time, without another vote.
+    for hours, now, those in ((1, (2, 2), [ADA, BERT]), (4, (0, 1), [])):
+        later = {"requested_at": AT, "requester": None, "at": AT + hours * HOUR}
+        [tally] = tallies([level], [ADA, BERT], **later)
+        assert ((tally.counted, tally.needed), counting([level], [ADA, BERT], **later)) == (now, those)
+    assert [(each.counted, each.needed) for each in tallies([level], [], **later)] == [(0, 1)]
     # Anybody may already: those who are added change nothing but the number.
     anybody = Approvers(needed=2, escalations=(Escalation(after=3600, roles=("head",), needed=1),))
     assert in_force(anybody, AT, AT + HOUR) == anybody.evolve(needed=1)

@@ -62,7 +62,7 @@ from phronomy.foundation.checks import is_count, is_number, is_series
 from phronomy.foundation.quoting import quoted
 from phronomy.observability.announcements import Announcements
 from phronomy.records.decisions import PendingApproval
-from phronomy.stores.derived.standing import offered_by, standing_of, tallies_of, who_may
+from phronomy.stores.derived.standing import counting_of, offered_by, standing_of, tallies_of, who_may
 from phronomy.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -493,6 +493,7 @@ class ChatApprovals(Announcements, Started):
             request,
             channel=post.channel,
             tallies=tallies_of(self._store, item) if waits else (),
+            counting=counting_of(self._store, item) if waits else (),
             who=who_may(self._store, item) if waits else (),
             link=self._link(item.id),
             hiding=self._hiding,

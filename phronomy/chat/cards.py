@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from phronomy.chat.channel import Button, Card, Line
+from phronomy.chat.channel import Button, Card, Line, moment
 from phronomy.chat.hiding import NOTHING_HIDDEN, Hiding
 from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, object_of
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.decisions import SAID, Decision
+from phronomy.rules.votes import counting, governed, is_like
 from phronomy.stores.derived.requests import Request
 
 if TYPE_CHECKING:
+    from phronomy.records.approvers import Vote
     from phronomy.records.decisions import PendingApproval
     from phronomy.rules.votes import LevelTally
 
 _VALUE: Final = 300
 _NOTE: Final = 500
+_NAMED: Final = 10
+"""The people whom a message names at most."""
 _NO_NAME: Final = "(no name)"
 _UNTOLD: Final = "The reason may quote what is hidden here: it is in the inbox."
 _TITLE: Final = 140
@@ -43,6 +47,7 @@ def card_of(
     *,
     channel: str,
     tallies: Sequence[LevelTally] = (),
+    counting: Sequence[Vote] = (),
     who: Sequence[str] = (),
     link: str | None = None,
     hiding: Hiding = NOTHING_HIDDEN,
@@ -57,7 +62,7 @@ def card_of(
     card = Card(
         title=title_of(item, hiding),
         state="waits" if waits else "over" if over else "goes on",
-        status=_waiting(item, tallies) if waits else _became(request, channel, hiding),
+        status=_waiting(item, tallies, counting) if waits else _became(request, channel, hiding),
         lines=(*_arguments(request, hiding, link), *_edits(request, hiding)),
         notes=(
             *([_approve_elsewhere(item, link)] if waits and not (whole or approves_unseen) else []),
@@ -71,6 +76,7 @@ def card_of(
         votes=len(item.votes) if waits else 0,
         approves_unseen=approves_unseen or item.why == "breakpoint",
         metadata=_metadata(request, hiding, link),
+        times=_times(request, waits),
     )
     return card if whole else card.without_approval()
 
@@ -103,7 +109,7 @@ def withdrawn_card(title: str, pending_id: str) -> Card:
 def digest_card(count: int, link: str, at: datetime) -> Card:
     """The message that stands for many requests."""
     status = f"more than are posted one by one, at {moment(at)}. Decide them in the inbox"
-    return Card(title=f"{count} requests wait", state="over", status=status, link=link, mark=f"{count}")
+    return Card(title=f"{count} requests wait", state="over", status=status, link=link, mark=f"{count}", times=(at,))
 
 
 def shown_hash(card: Card) -> str:
@@ -134,40 +140,61 @@ def _whole_title(item: PendingApproval, title: str | None) -> str | None:
     return whole if len(whole) <= _TITLE else None
 
 
-def moment(at: datetime) -> str:
-    """A time, for people."""
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+def said_of(decision: Decision, channel: str | None = None, counting: Collection[Vote] | None = None) -> str:
+    """Who decided what, when, and where if that was elsewhere; all who voted are named.
 
-
-def said_of(decision: Decision, channel: str | None = None) -> str:
-    """Who decided what, when, and where if that was elsewhere."""
-    by = f" by {_person(decision)}" if decision.by is not None else ""
+    `counting` are those of the votes that counted, where others did not: an escalation had put others in the place of those people.
+    """
+    agreed, others = _voices(decision, counting)
+    by = f" by {_listed(agreed)}" if agreed else ""
+    before = f" ({_listed([f'{_voice(each)} had {SAID[each.kind]}' for each in others])})" if others else ""
     where = f", in {escaped(decision.channel)}" if decision.channel and decision.channel != channel else ""
     edited = " with changes" if decision.args is not None else ""
-    return f"{SAID[decision.kind]}{edited}{by}{where}, {moment(decision.at)}"
+    return f"{SAID[decision.kind]}{edited}{by}{before}{where}, {moment(decision.at)}"
 
 
-def _person(decision: Decision) -> str:
-    by = decision.by
+def _voices(decision: Decision, counting: Collection[Vote] | None) -> tuple[list[str], list[Vote]]:
+    """The names of those by whom something was decided, and the votes that were for something else or counted no longer."""
+    if not decision.votes:
+        return ([_voice(decision)] if decision.by is not None else []), []
+    *before, last = decision.votes
+    with_it = [
+        each
+        for each in before
+        if each.kind == last.kind
+        and (last.kind == "reject" or is_like(each, last))
+        and (counting is None or each in counting)
+    ]
+    return [_voice(each) for each in (*with_it, last)], [each for each in before if each not in with_it]
+
+
+def _voice(cast: Decision | Vote) -> str:
+    """The name of who has decided or voted, with whom they stood for."""
+    by = cast.by
     assert by is not None
     name = _short(by.name or by.id, 80)
-    return name if decision.behalf_of is None else f"{name} for {_short(decision.behalf_of.id, 80)}"
+    return name if cast.behalf_of is None else f"{name} for {_short(cast.behalf_of.name or cast.behalf_of.id, 80)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some names in one phrase."""
+    *first, last = names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} others"]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _ended_by(decision: Decision | None) -> bool:
     return decision is not None and decision.kind in ("reject", "skip", "cancel", "expire", "supersede")
 
 
-def _waiting(item: PendingApproval, tallies: Sequence[LevelTally]) -> str:
+def _waiting(item: PendingApproval, tallies: Sequence[LevelTally], counting: Sequence[Vote]) -> str:
     why = {"question": "waits for an answer", "breakpoint": "stopped at a breakpoint"}.get(
         item.why, "waits for approval"
     )
     if item.why == "outcome_unknown":
         why = "nobody knows whether the call took effect; waits for a decision"
     votes = [f"{each.counted} of {each.needed}{f' ({escaped(each.of)})' if each.of else ''}" for each in tallies]
-    if item.votes and votes:
-        names = ", ".join(f"{_short(vote.by.name or vote.by.id, 80)} {SAID[vote.kind]}" for vote in item.votes[-10:])
-        why += f" - {', '.join(votes)}: {names}"
+    if counting and votes:
+        why += f" - {', '.join(votes)}: {', '.join(f'{_voice(vote)} {SAID[vote.kind]}' for vote in counting[-10:])}"
     elif any(each.needed > 1 for each in tallies):
         why += f" - {', '.join(votes)}"
     if item.expires_at is not None and item.on_expiry != "stay":
@@ -179,7 +206,7 @@ def _became(request: Request, channel: str, hiding: Hiding) -> str:
     if request.status == "expired":
         return "expired: nobody decided in time"
     decision = request.decision
-    said = said_of(decision, channel) if decision is not None else "decided"
+    said = said_of(decision, channel, _counted(request.approval, decision)) if decision is not None else "decided"
     if request.status == "asked_again":
         return f"{said}; it was asked again"
     if decision is not None and decision.kind == "expire":
@@ -196,6 +223,17 @@ def _became(request: Request, channel: str, hiding: Hiding) -> str:
     result = request.result
     ends = {"completed": "done", "responded": "done", "failed": "failed", "invalid": "failed"}
     return f"{said}; {ends.get(result.kind, result.kind) if result is not None else 'done'}"
+
+
+def _counted(item: PendingApproval, decision: Decision) -> list[Vote]:
+    return counting(governed(item), decision.votes, requested_at=item.requested_at, requester=item.requester)
+
+
+def _times(request: Request, waits: bool) -> tuple[datetime, ...]:
+    """The times in what is said of a request."""
+    item, decision = request.approval, request.decision
+    ends = [item.expires_at] if waits and item.expires_at is not None else []
+    return (item.requested_at, *ends, *([decision.at] if decision is not None else []))
 
 
 def _open(text: str | None, request: Request, hiding: Hiding) -> str | None:

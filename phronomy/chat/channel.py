@@ -8,8 +8,9 @@ platform. And it posts and edits messages. It decides nothing, keeps nothing, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.chat.http import HttpRequest, Response
@@ -107,6 +108,7 @@ class Card:
     `whole` is False where something of the arguments is told by its size alone. Then it has no buttons that approve, except with
     `approves_unseen`. A channel that leaves out a line posts `without_approval()`.
     `metadata` is the canonical text of the data that were given with the decision, for programs alone.
+    `times` are those that stand in `status` and in the last of the `notes`, in UTC: `pieces` finds them there.
     """
 
     title: str
@@ -124,11 +126,19 @@ class Card:
     whole: bool = True
     approves_unseen: bool = False
     metadata: str = "{}"
+    times: tuple[datetime, ...] = ()
 
     @property
     def text(self) -> str:
         """The message in one line, for notifications."""
         return f"{self.title}: {self.status}"
+
+    def pieces(self, text: str) -> list[str | datetime]:
+        """A text in pieces, with each of the `times` in the place of its words: where people see times in their own zone."""
+        found: list[str | datetime] = [text]
+        for at in self.times:
+            found = [each for piece in found for each in (_cut_at(piece, at) if isinstance(piece, str) else [piece])]
+        return [each for each in found if each != ""] or [text]
 
     def without_approval(self) -> Card:
         """The message where not all of the arguments is shown: without the buttons that approve."""
@@ -136,6 +146,19 @@ class Card:
             return replace(self, whole=False)
         kept = tuple(each for each in self.buttons if each.action not in APPROVING)
         return replace(self, buttons=kept, whole=False)
+
+
+def moment(at: datetime) -> str:
+    """A time, for people."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _cut_at(text: str, at: datetime) -> Iterator[str | datetime]:
+    first, *others = text.split(moment(at))
+    yield first
+    for each in others:
+        yield at
+        yield each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from phronomy.chat.cards import moment, said_of
-from phronomy.chat.channel import Action
+from phronomy.chat.cards import said_of
+from phronomy.chat.channel import Action, moment
 from phronomy.errors import (
     AlreadyVoted,
     CheckpointAlreadyResumed,

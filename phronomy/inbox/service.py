@@ -338,7 +338,7 @@ def _shown(store: Store, by: Principal, found: Request) -> Shown:
     return Shown(
         request=found,
         standing=standing,
-        tallies=tuple(tallies_of(store, item, _votes_of(found))),
+        tallies=tuple(tallies_of(store, item, None if found.status == "pending" else _votes_of(found))),
         who=who_may(store, item),
     )
 

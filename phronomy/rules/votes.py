@@ -112,20 +112,20 @@ def tallies(
     requested_at: datetime,
     requester: Principal | None,
     recorded: Sequence[Vote] | None = None,
+    at: datetime | None = None,
 ) -> list[LevelTally]:
     """How the votes stand at each level. The last one is counted with those like it: for the same, and of the same digest.
 
     `recorded` are the same votes as they were cast, where `votes` have the roles that these people have now. A vote counts at a level
-    if it does in both.
+    if it does in both. `at` is a time after the last vote, for what counts then.
     """
-    if not votes:
+    if not votes and at is None:
         return [LevelTally(level.of, 0, level.needed, 0, level.rejections) for level in levels]
-    last = votes[-1]
-    at = voting_time(requested_at, requested_at, votes)
+    time = voting_time(at if at is not None else requested_at, requested_at, votes)
     counted = [(votes[place], (recorded or votes)[place]) for place in _once_each(votes)]
     found: list[LevelTally] = []
     for place, level in enumerate(levels):
-        now = in_force(level, requested_at, at)
+        now = in_force(level, requested_at, time)
         here = [
             vote
             for vote, cast in counted
@@ -135,7 +135,7 @@ def tallies(
                 or counts_at(place, now, _with_predicates(place, level, now, cast, requested_at), requester)
             )
         ]
-        same = [vote for vote in here if _is_like(vote, last)]
+        same = [vote for vote in here if is_like(vote, votes[-1])]
         against = [vote for vote in here if vote.kind == "reject"]
         found.append(LevelTally(level.of, len(same), now.needed, len(against), now.rejections))
     return found
@@ -176,7 +176,29 @@ def _once_each(votes: Sequence[Vote]) -> list[int]:
     return found[::-1]
 
 
-def _is_like(vote: Vote, other: Vote) -> bool:
+def counting(
+    levels: Sequence[Approvers],
+    votes: Sequence[Vote],
+    *,
+    requested_at: datetime,
+    requester: Principal | None,
+    at: datetime | None = None,
+) -> list[Vote]:
+    """Those of the votes that count at one level at least, at the time of the last one or `at` a later one."""
+    time = voting_time(at if at is not None else requested_at, requested_at, votes)
+    now = [in_force(level, requested_at, time) for level in levels]
+
+    def counts(vote: Vote) -> bool:
+        return any(
+            counts_at(place, now[place], _with_predicates(place, level, now[place], vote, requested_at), requester)
+            for place, level in enumerate(levels)
+        )
+
+    return [votes[place] for place in _once_each(votes) if counts(votes[place])]
+
+
+def is_like(vote: Vote, other: Vote) -> bool:
+    """Whether a vote is for the same as another; of two rejections, neither is."""
     # Two people who give two different results have not agreed on either.
     wanted = other.kind if other.kind != "reject" else "approve"
     return (vote.kind, vote.digest) == (wanted, other.digest) and (

@@ -71,7 +71,8 @@ def message_of(card: Card) -> JsonDict:
 def reply_of(card: Card, ref: str, start: str) -> JsonDict:
     """A message below another one, which says how it stands."""
     channel, _, message = ref.partition("/")
-    whole, title = escape(f"{start}: {card.text}"), escape(f"{start}: {card.title}")
+    title = escape(f"{start}: {card.title}")
+    whole = f"{title}{escape(': ')}{_dated(card, card.status)}"
     text = whole if size(whole) <= LONGEST else title if size(title) <= LONGEST else escape(start)
     reference: JsonDict = {"channel_id": channel, "message_id": message, "fail_if_not_exists": False}
     return {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
@@ -174,12 +175,12 @@ def _rows(card: Card) -> Iterator[JsonDict]:
 
 def _parts(card: Card) -> list[str]:
     """The lines of a message: where it stands first, and who asked for it last. In between is as much as fits."""
-    status = f"{_SIGNS[card.state]} **{_told(card.status, card.link)}**"
+    status = f"{_SIGNS[card.state]} **{_dated(card, card.status)}**"
     if card.link is not None and not _fits_button(card.link):
         status += f"\nInbox: {_told(card.link, None)}"
     middle = [f"**{_told(line.name, card.link)}:** {_told(line.value, card.link)}" for line in card.lines]
-    notes = [f"-# {_told(note, card.link)}" for note in card.notes]
-    middle, last = [*middle, *notes[:-1]], notes[-1:]
+    middle += [f"-# {_told(note, card.link)}" for note in card.notes[:-1]]
+    last = [f"-# {_dated(card, note)}" for note in card.notes[-1:]]
     if sum(size(part) + 1 for part in (status, *middle, *last)) <= _TOTAL:
         return [status, *middle, *last]
     room = _TOTAL - sum(size(part) + 1 for part in (status, *last)) - 100
@@ -216,6 +217,15 @@ def _told(text: str, link: str | None) -> str:
     if size(found) <= min(_PART, LONGEST - 10):
         return found
     return f"{len(text):,} characters, {_elsewhere(link)}"
+
+
+def _dated(card: Card, text: str) -> str:
+    """As `_told`, with each time as Discord shows it to each person in their own zone."""
+    pieces = card.pieces(text)
+    if all(isinstance(each, str) for each in pieces):
+        return _told(text, card.link)
+    found = "".join(escape(each) if isinstance(each, str) else f"<t:{int(each.timestamp())}:f>" for each in pieces)
+    return found if size(found) <= _PART else _told(text, card.link)
 
 
 def _elsewhere(link: str | None) -> str:

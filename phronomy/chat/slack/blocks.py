@@ -8,14 +8,19 @@ https://docs.slack.dev/reference/block-kit, https://docs.slack.dev/messaging/for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
-from phronomy.chat.channel import Button, Card, Field, Form
+from phronomy.chat.channel import Button, Card, Field, Form, moment
 from phronomy.foundation.json_text import JsonDict
 
 PREFIX: Final = "phronomy:"
 """What the ids of our buttons and forms begin with."""
+
+_WHEN: Final = "{date_short} {time}"
+"""How Slack shows a time: https://docs.slack.dev/messaging/formatting-message-text#date-formatting"""
+_NOTIFIED: Final = 2_900
 
 _SIGNS: Final = {
     "waits": "\N{HOURGLASS WITH FLOWING SAND}",
@@ -31,13 +36,40 @@ def escape(text: str) -> str:
 
 def message_of(card: Card) -> dict[str, Any]:
     """The text and the blocks of a message."""
-    return {"text": escape(card.text)[:2_900], "blocks": list(_blocks(card))}
+    return {"text": _notified(card.text, card), "blocks": list(_blocks(card))}
 
 
 def reminder_of(card: Card) -> dict[str, Any]:
     """The text and the blocks of a reminder."""
-    said = f"Still waiting: {card.text}"
-    return {"text": escape(said)[:2_900], "blocks": [_rich("reminder", [_text(said)])]}
+    said = f"Still waiting: {card.title}: "
+    return {
+        "text": _notified(f"Still waiting: {card.text}", card),
+        "blocks": [_rich("reminder", [_text(said), *_timed(card, card.status)])],
+    }
+
+
+def _notified(text: str, card: Card) -> str:
+    """A text for notifications, with each time as Slack shows it to each person. Nothing is cut in the middle of a time."""
+    found = ""
+    for each in card.pieces(text):
+        part = escape(each) if isinstance(each, str) else f"<!date^{_seconds(each)}^{_WHEN}|{moment(each)}>"
+        if len(found) + len(part) > _NOTIFIED:
+            return found + (part[: _NOTIFIED - len(found)] if isinstance(each, str) else "")
+        found += part
+    return found
+
+
+def _timed(card: Card, text: str, *, bold: bool = False) -> Iterator[JsonDict]:
+    """A text of ours, with each time as an element that shows it in the zone of each person."""
+    for each in card.pieces(text):
+        if isinstance(each, str):
+            yield _text(each, bold=bold)
+        else:
+            yield {"type": "date", "timestamp": _seconds(each), "format": _WHEN, "fallback": moment(each)}
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())
 
 
 def text_of(text: str) -> dict[str, Any]:
@@ -80,14 +112,15 @@ def _blocks(card: Card) -> Iterator[JsonDict]:
     mark = f"{PREFIX}{card.mark[:40]}"
     # A changed proposal has blocks of other ids: a client may keep what somebody has typed into one of the same.
     yield {"type": "header", "block_id": f"{mark}:title", "text": _plain(card.title)}
-    yield _rich(f"{mark}:status", [_text(f"{_SIGNS[card.state]} "), _text(card.status, bold=True)])
+    yield _rich(f"{mark}:status", [_text(f"{_SIGNS[card.state]} "), *_timed(card, card.status, bold=True)])
     if card.lines:
         parts: list[JsonDict] = []
         for number, line in enumerate(card.lines):
             parts += [_text(("\n" if number else "") + f"{line.name}: ", bold=True), _text(line.value, code=True)]
         yield _rich(f"{mark}:lines", parts)
-    for number, note in enumerate(card.notes):
-        yield _rich(f"{mark}:note{number}", [_text(note)])
+    for number, note in enumerate(card.notes, start=1):
+        said = _timed(card, note) if number == len(card.notes) else [_text(note)]
+        yield _rich(f"{mark}:note{number}", said)
     buttons: list[Any] = [_button(each) for each in card.buttons]
     if card.link is not None:
         buttons.append(
@@ -136,6 +169,6 @@ def _text(text: str, *, bold: bool = False, code: bool = False) -> JsonDict:
     return {**found, "style": style} if style else found
 
 
-def _rich(block_id: str, elements: list[JsonDict]) -> JsonDict:
+def _rich(block_id: str, elements: Iterable[JsonDict]) -> JsonDict:
     section: JsonDict = {"type": "rich_text_section", "elements": list(elements)}
     return {"type": "rich_text", "block_id": block_id, "elements": [section]}

@@ -15,7 +15,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Skip
 from phronomy.records.principals import Principal
-from phronomy.rules.votes import VoteKind, decides, governed, has_asked, tallies, told
+from phronomy.rules.votes import VoteKind, counting, decides, governed, has_asked, tallies, told
 from phronomy.stores.derived.voters import Voter, as_requested, people_of, vote_of, voters_among
 from phronomy.stores.derived.voting import asks_code
 
@@ -161,11 +161,19 @@ def _takes(item: PendingApproval, answer: Answer) -> bool:
 def tallies_of(store: Store, item: PendingApproval, votes: Sequence[Vote] | None = None) -> list[LevelTally]:
     """How the votes stand at each level that asks for people, as they are recorded.
 
-    `votes` are those of the decision, where there is one: a request that is decided keeps only those that came before.
+    `votes` are those of the decision, where there is one: a request that is decided keeps only those that came before. Without them
+    it waits, and the levels are those of now.
     """
-    cast = item.votes if votes is None else votes
+    cast, at = (item.votes, datetime.fromtimestamp(store.clock(), UTC)) if votes is None else (votes, None)
     requester = as_requested(store, item).requester
-    return tallies(governed(item), cast, requested_at=item.requested_at, requester=requester)
+    return tallies(governed(item), cast, requested_at=item.requested_at, requester=requester, at=at)
+
+
+def counting_of(store: Store, item: PendingApproval) -> list[Vote]:
+    """Those of the votes on a request that waits which count now: after an escalation, others may have taken the place of some."""
+    at = datetime.fromtimestamp(store.clock(), UTC)
+    requester = as_requested(store, item).requester
+    return counting(governed(item), item.votes, requested_at=item.requested_at, requester=requester, at=at)
 
 
 def who_may(store: Store, item: PendingApproval) -> tuple[str, ...]:

@@ -243,7 +243,7 @@ class ChannelContract:
         assert told[0] == told[1] and "1 of 2" in told[0] and "cannot be changed" in told[2]
         self.platform.click(old, "approve", OTTO)
         self.send(approvals)
-        assert self.store.request(item.id).status == "decided" and "approved by Otto" in self.message.text
+        assert self.store.request(item.id).status == "decided" and "approved by Rita and Otto" in self.message.text
 
     def test_an_expired_request_says_so(self) -> None:
         """Nothing is decided, and the message changes once a worker has settled it."""

@@ -27,6 +27,7 @@ BOT: Final = "U00000000BOT"
 
 _TRIGGER: Final = 3.0
 _TEXT: Final = 13_200
+_DATE: Final = re.compile(r"<!date\^\d+\^[^<>|^]*\{[^<>|^]*\|[^<>|]+>")
 
 
 class FakeSlack:
@@ -398,7 +399,8 @@ def _is_allowed(block: dict[str, Any]) -> bool:
     if kind == "header":
         return block["text"]["type"] == "plain_text" and 0 < len(block["text"]["text"]) <= 150
     if kind == "rich_text":
-        return all(each["type"].startswith("rich_text_") for each in block["elements"])
+        parts = [part for each in block["elements"] for part in each["elements"]]
+        return all(each["type"].startswith("rich_text_") for each in block["elements"]) and all(map(_is_part, parts))
     if kind == "actions":
         buttons = block["elements"]
         names = [each["action_id"] for each in buttons]
@@ -423,6 +425,13 @@ def _is_allowed(block: dict[str, Any]) -> bool:
     return kind in ("section", "context", "divider")
 
 
+def _is_part(part: dict[str, Any]) -> bool:
+    """Whether a part of rich text has what Slack wants of it."""
+    if part["type"] == "date":
+        return type(part["timestamp"]) is int and "{" in part["format"] and bool(part["fallback"])
+    return part["type"] != "text" or isinstance(part["text"], str)
+
+
 def _texts(value: object) -> Iterator[str]:
     """All texts of blocks that people read."""
     if isinstance(value, list):
@@ -431,6 +440,8 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, dict):
         if isinstance(value.get("text"), str):
             yield value["text"]
+        elif value.get("type") == "date":
+            yield value["fallback"]
         for name, each in value.items():
             if name not in ("value", "options") and not isinstance(each, str):
                 yield from _texts(each)
@@ -457,7 +468,7 @@ def _link(message: dict[str, Any]) -> str | None:
 
 def _acted_on(message: dict[str, Any]) -> Iterator[str]:
     """What Slack would act on: entities of markup in the text, and elements of rich text that are not plain."""
-    yield from re.findall(r"<[^>]*>?", message.get("text") or "")
+    yield from re.findall(r"<[^>]*>?", _DATE.sub("", message.get("text") or ""))
     if message.get("parse") != "none" or message.get("link_names"):
         yield "parse"
     todo: list[Any] = list(message.get("blocks") or [])

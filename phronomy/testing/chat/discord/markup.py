@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 _ESCAPED: Final = re.compile(r"\\([^0-9A-Za-z\s])")
 _OWN: Final = re.compile(r"\*\*|^-# |^> ", re.MULTILINE)
+_TIME: Final = re.compile(r"<t:(\d{1,12}):f>")
 _PLAIN: Final = "\ue000"
 """Stands for a character that a backslash has made plain."""
 _ACTS: Final = re.compile(r"[*_~`|<>\[\]#@:\\]|^\s*[-+] |^\s*\d+\. |discord\.gg|www\.", re.MULTILINE)
@@ -15,7 +17,8 @@ _ACTS: Final = re.compile(r"[*_~`|<>\[\]#@:\\]|^\s*[-+] |^\s*\d+\. |discord\.gg|
 
 def rendered(text: str) -> str:
     """A text without its markup: bold, small print and quotes alone are known here."""
-    return "".join(found if len(found) == 1 else found[1] for found in _tokens(text))
+    text = "".join(found if len(found) == 1 else found[1] for found in _tokens(text))
+    return _TIME.sub(lambda found: f"{datetime.fromtimestamp(int(found[1]), UTC):%Y-%m-%d %H:%M} UTC", text)
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -58,7 +61,7 @@ def acted_on(message: dict[str, Any]) -> Iterator[str]:
         yield "allowed_mentions"
     for text in texts_in(message):
         plain = _ESCAPED.sub(_PLAIN, text)
-        plain = re.sub(r"^-# |^> ", "", plain, flags=re.MULTILINE)
+        plain = _TIME.sub("", re.sub(r"^-# |^> ", "", plain, flags=re.MULTILINE))
         plain = re.sub(r"\*\*[^*\n]*\*\*", "", plain)
         yield from _ACTS.findall(plain)
 
