@@ -19,7 +19,7 @@ from phronomy import Agent, Approval, MemoryStore, Reject, tool
 from phronomy.foundation.json_text import canonical, parse
 from phronomy.inbox.api import audit
 from phronomy.inbox.api.audit import cell
-from phronomy.inbox.api.runs import Started
+from phronomy.inbox.operating import Started
 from phronomy.stores.base import Store
 from phronomy.stores.derived import room
 from phronomy.testing import ScriptedModel, call

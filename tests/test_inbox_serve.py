@@ -210,6 +210,22 @@ def test_a_link_of_the_terminal_signs_in_once_and_what_is_decided_is_carried_out
     assert browser.cookies[f"phronomy-{port}"] not in out + complaints and out.count("/start/") == 1
 
 
+def test_a_link_to_the_chat_with_the_agent(place: Path, start: Callable[..., Process]) -> None:
+    begin()
+    server = start("--app", "desk:make", "--store", STORE, "--chat")
+    (link,) = server.links()
+    browser = Browser(server.url)
+    page = browser.get(link)
+    form = {name: field(page.text, name) for name in ("secret", "to")}
+    answer = browser.post("/start", data=form)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/chat")
+    page = browser.get("/chat")
+    said = {name: field(page.text, name) for name in ("csrf", "key", "agent")}
+    answer = browser.post("/chat", data={**said, "text": "Refund order 1042"})
+    assert answer.status_code == 303
+    until(lambda: "Nothing runs until you have decided" in browser.get(answer.headers["location"]).text)
+
+
 def test_only_names_of_this_machine_are_answered(place: Path, start: Callable[..., Process]) -> None:
     """Another site could have its name lead here, and read what is here with the browser of whoever looks at it."""
     begin()
@@ -350,6 +366,7 @@ def test_a_token_is_answered_over_http_and_is_in_no_output(place: Path, start: C
         ("--store sqlite:///runs.db --host 192.0.2.7", "give --inbox with a login of your own"),
         ("--store sqlite:///runs.db --host 127.0.0.2", "give --inbox with a login of your own"),
         ("--store sqlite:///runs.db --port 65536", "--port"),
+        ("--store sqlite:///runs.db --chat", "--chat is for the agent of --app module:agent"),
         ("--store sqlite:///runs.db --as=", "--as is empty: give the id of whom the link signs in"),
         ("--store sqlite:///runs.db --deps desk:make", "--deps is for the tools of an app"),
         ("--app desk:make", "keeps its runs in memory, where no other process sees them: give --store URL"),

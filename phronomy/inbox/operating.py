@@ -32,6 +32,7 @@ from phronomy.inbox.idempotency import begun_once, body_digest
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.versions import Found, read_checkpoint
 from phronomy.records.decisions import Approve
+from phronomy.stores.derived.people import writers_of
 from phronomy.stores.derived.standing import standing_of
 from phronomy.stores.native import apart, in_store
 from phronomy.stores.rows import ENDED, OPEN
@@ -117,6 +118,30 @@ class Started:
         except Exception as error:
             # The run is stored as it stands, and is resumed or recovered from there. Its error may quote what was said.
             _log.warning("run %s, which was driven by the inbox, stopped on %s", run_id, type(error).__name__)
+
+
+async def begin_run(
+    site: Site, agent: Runs[Any, Any], identity: Identity, text: str, *, thread: str | None, label: str | None = None
+) -> str:
+    """Start a run of an agent of this process on somebody's behalf, and drive it: the id of its branch."""
+    stream = agent.astream(text, thread_id=thread, label=label, requester=identity.principal)
+    first = await anext(stream)
+    site.kept(Started).drive(first.branch_id, stream)
+    return first.branch_id
+
+
+async def check_writers(site: Site, store: Store, identity: Identity, last: Checkpoint) -> None:
+    """Refuse a conversation in which somebody else has written, unless the inbox allows any: what is said there goes to the model.
+
+    `last` is where it stands. Raises `Problem`.
+    """
+    if site.threads == "any":
+        return
+    if await apart(store, writers_of, store, last) != {identity.principal.id}:
+        raise Problem(
+            "refused",
+            "Somebody else has asked for runs in this thread, or nobody knows who has: take a thread of your own.",
+        )
 
 
 # Looking

@@ -138,6 +138,20 @@ def store_of(folder: Path) -> SQLiteStore:
     return SQLiteStore(folder / "runs.db", clock=clock_of(folder), synchronous="OFF")
 
 
+def _talks(request: Any) -> Any:
+    last = request.messages[-1]
+    if last.role == "tool":
+        return last.text
+    if last.text.startswith("Refund order"):
+        return call("refund", {"order": int(last.text.split()[-1])})
+    return f"I can refund orders. You said: {last.text}"
+
+
+def clerk_of(store: SQLiteStore) -> Agent[Any, str]:
+    """An agent that people talk to in the chat."""
+    return Agent(name="clerk", model=ScriptedModel(_talks), tools=[refund], store=store)
+
+
 def desk_of(store: SQLiteStore) -> Agent[Any, str]:
     """The agent. What it is told is a JSON text that says what its model says, and which calls it makes."""
     model = ScriptedModel.by_turn([_wanted, "It is done."])
@@ -170,11 +184,11 @@ def inbox_of(folder: Path, origin: str, prefix: str) -> Any:
     store = store_of(folder)
     inbox = Inbox(
         store,
-        desk_of(store),
+        [clerk_of(store), desk_of(store)],
         auth=link_of(store, folder),
         public_url=origin + prefix,
         title="Shop approvals",
-        scopes=lambda _: {"read", "decide", "grant", "audit", "cancel", "operate"},
+        scopes=lambda _: {"read", "decide", "grant", "audit", "start", "cancel", "operate"},
         trusted_hosts=[origin.removeprefix("http://")],
         sessions=sessions_of(store),
         links=MailLinks(approvals_of(store)),

@@ -20,7 +20,7 @@ Made = dict[str, Any]
 
 NOT_FOUND = "status of 404"
 
-FRAGMENTS = {"/requests/{id}/state"}
+FRAGMENTS = {"/requests/{id}/state", "/chat/{thread}/talk"}
 """Parts of pages, which the script puts in."""
 
 ALIKE = {"/runs/{id}/pause", "/runs/{id}/cancel", "/runs/{id}/checkpoints/{checkpoint}/restore"}
@@ -104,6 +104,13 @@ def opens_choice(way: str) -> Callable[[Visitor], None]:
     return lambda visitor: visitor.chooses(way)
 
 
+def talks(visitor: Visitor) -> None:
+    """Ask for a refund, and wait until somebody is asked for it."""
+    visitor.page.get_by_label("What would you like to ask?").fill("Refund order 7")
+    visitor.presses("Begin")
+    visitor.hears("Nothing runs until you have decided")
+
+
 SCENES = {
     "waiting": page("/", "Waiting"),
     "waiting-all": page("/?view=all", "Waiting", who="carl"),
@@ -135,6 +142,8 @@ SCENES = {
     "compare": of_run("/compare?before={begun}&after={last}", "What changed", route="/runs/{id}/compare"),
     "step": of_run("/step?request={stopped}", "Step from here", route="/runs/{id}/step"),
     "fork": of_run("/checkpoints/{asked}/fork", "Fork", route="/runs/{id}/checkpoints/{checkpoint}/fork"),
+    "chats": page("/chat", "Talk to an agent"),
+    "chat": page("/chat", "clerk", does=talks, route="/chat/{thread}"),
     "history": page("/history", "History"),
     "history-edited": page("/history?kind=edited", "History"),
     "history-none-found": page("/history?tool=teapot", "History"),

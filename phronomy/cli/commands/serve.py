@@ -85,6 +85,9 @@ def serve(
     no_work: Annotated[
         bool, typer.Option("--no-work", help="Leave what is decided to a `phronomy work` elsewhere.")
     ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Have the link lead to a page on which one talks to the agent.")
+    ] = False,
     log: Annotated[
         bool, typer.Option("--log", help="Print a line for each request to stderr: what was answered, and to whom.")
     ] = False,
@@ -104,6 +107,10 @@ def serve(
     with _opened(screen, here, login) as (place, made):
         if made is not None:
             _check_host(made, host)
+        if chat and (made is not None or place is None or place.agent is None):
+            raise WrongUsage(
+                "--chat is for the agent of --app module:agent; with --inbox, give its people the scope start"
+            )
         with closing(_listen(host, port)) as listening:
             url = serving.address_of(listening, host)
             announce = partial(_show_link, screen, url, principal.id)
@@ -112,7 +119,7 @@ def serve(
                 agents = [place.agent] if place.agent is not None else []
                 at = listening.getsockname()[1]
                 made, link = serving.local_inbox(place.store, agents, principal, url=url, port=at, announce=announce)
-                path = asyncio.run(link.issue())
+                path = asyncio.run(link.issue()) + ("?to=/chat" if chat else "")
             assert made is not None
             site = made.site
             works = place is not None and place.agent is not None and not no_work

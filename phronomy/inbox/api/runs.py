@@ -18,7 +18,7 @@ from phronomy.inbox.api.requests import BASE, answer, maybe, paged
 from phronomy.inbox.api.run_schemas import EventView, SentMessage
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, remembered, scoped
-from phronomy.inbox.operating import Started
+from phronomy.inbox.operating import begin_run, check_writers
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import list_branches
@@ -26,7 +26,6 @@ from phronomy.observability.masking import Masking
 from phronomy.observability.timeline import timeline
 from phronomy.records.messages import told_text
 from phronomy.stores.derived.listing import damage_of
-from phronomy.stores.derived.people import writers_of
 from phronomy.stores.native import apart
 from phronomy.stores.rows import ENDED
 
@@ -152,17 +151,14 @@ async def start_run(visit: Visit) -> Response:
     agent = agent_of(visit, body.agent)
     if agent is None:
         raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
-    if body.thread is not None and visit.inbox.threads == "own":
+    if body.thread is not None:
         await _check_thread(visit, body.thread)
     key = scoped(visit.identity, "runs", key_of(visit))
     async with begun_once(visit.store, key, body=body_digest(body.model_dump(mode="json"))) as once:
         if once.made is None:
-            stream = agent.astream(
-                body.input, thread_id=body.thread, label=body.label, requester=visit.identity.principal
+            once.made = await begin_run(
+                visit.inbox, agent, visit.identity, body.input, thread=body.thread, label=body.label
             )
-            first = await anext(stream)
-            once.made = first.branch_id
-            visit.inbox.kept(Started).drive(first.branch_id, stream)
         made = once.made
     response = answer(await full(visit, made), 202)
     response.headers["Location"] = visit.url(f"{BASE}/runs/{made}")
@@ -175,16 +171,7 @@ async def _check_thread(visit: Visit, thread_id: str) -> None:
         last = await apart(visit.store, visit.store.current, thread_id)
     except CheckpointNotFound:
         return  # nobody has begun it
-    await _check_writers(visit, last)
-
-
-async def _check_writers(visit: Visit, last: Checkpoint) -> None:
-    """As `_check_thread`, of the conversation up to this checkpoint."""
-    if await apart(visit.store, writers_of, visit.store, last) != {visit.identity.principal.id}:
-        raise Problem(
-            "refused",
-            "Somebody else has asked for runs in this thread, or nobody knows who has: take a thread of your own.",
-        )
+    await check_writers(visit.inbox, visit.store, visit.identity, last)
 
 
 async def cancel_run(visit: Visit) -> Response:
@@ -216,8 +203,7 @@ async def send_message(visit: Visit) -> Response:
     key = scoped(visit.identity, "runs/messages", key_of(visit), run_id)
     async with remembered(visit.store, key, body=body_digest(run_id, body.model_dump(mode="json"))):
         branch, checkpoint = await _head(visit, run_id)
-        if visit.inbox.threads == "own":
-            await _check_writers(visit, checkpoint)
+        await check_writers(visit.inbox, visit.store, visit.identity, checkpoint)
         try:
             await visit.store.asend(branch.id, body.text, by=visit.identity.principal, channel=CHANNEL, id=key)
         except CheckpointAlreadyResumed:

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from phronomy.inbox.pages.api import API_PAGE
 from phronomy.inbox.pages.assets import STATIC
+from phronomy.inbox.pages.chat import CHAT
 from phronomy.inbox.pages.deciding.batch import BATCH
 from phronomy.inbox.pages.deciding.decisions import REQUESTS
 from phronomy.inbox.pages.help import HELP
@@ -60,6 +61,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *REQUESTS,
     *BATCH,
     *RUNS,
+    *CHAT,
     *VERSIONS,
     *OPERATIONS,
     *HISTORY,

@@ -37,6 +37,7 @@ class Place:
 
 NAVIGATION: Final[tuple[Place, ...]] = (
     Place("/", "Waiting", "read"),
+    Place("/chat", "Chat", "start"),
     Place("/runs", "Runs", "read"),
     Place("/history", "History", "audit"),
     Place("/grants", "Grants", "grant"),

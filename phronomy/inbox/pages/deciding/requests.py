@@ -18,6 +18,7 @@ from phronomy.inbox.operating import SCOPES_OF
 from phronomy.inbox.pages.deciding.given import Given, answer_form, is_reviewed, new_key
 from phronomy.inbox.pages.deciding.states import State, asked_again_as, said_of, state_of, votes_shown
 from phronomy.inbox.pages.forms.fields import Field, form_of
+from phronomy.inbox.pages.threads import chat_path, own_threads
 from phronomy.inbox.pages.values import Value, raw, shown, values_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import next_after, path_of, query_of, votes_of
@@ -165,6 +166,14 @@ def _edit_form(found: Shown, kept: Kept) -> Field:
     return form_of(found.request.schema, read_tree(found.request.approval.json_text("args")))
 
 
+def _conversation_path(visit: Visit, found: Shown) -> str:
+    """The path of the conversation that a request is of: of one's own, the chat."""
+    thread_id = found.request.thread_id
+    if thread_id is not None and thread_id.startswith(own_threads(visit.identity)) and visit.may("start"):
+        return chat_path(thread_id)
+    return f"/runs/{quote(found.request.branch_id, safe='')}"
+
+
 async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, object]:
     """What the templates of a request and of its state have in common."""
     item, again = found.request.approval, await asked_again_as(visit, found)
@@ -172,7 +181,7 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
     result = found.request.result
     return {
         "item": item,
-        "conversation_path": f"/runs/{quote(found.request.branch_id, safe='')}",
+        "conversation_path": _conversation_path(visit, found),
         "ended": found.request.decision is not None and found.request.decision.then == "end",
         "missing": found.standing.said if found.standing.answers else None,
         "state": state,

@@ -130,6 +130,10 @@
     const slow = setTimeout(() => say("Sending."), 400);
     try {
       const { answer, text } = await sent(action, body);
+      if (answer.redirected && answer.ok && page() === "chat") {
+        show(parsed(text));
+        return;
+      }
       if (answer.redirected && answer.ok) {
         location.assign(`${answer.url}#result`);
         if (answer.url === location.href.split("#")[0]) location.reload();
@@ -176,6 +180,12 @@
   };
 
   const focusFirst = () => {
+    if (page() === "chat") {
+      scrollTo(0, document.body.scrollHeight);
+      const words = $("#words");
+      if (words && matchMedia("(hover: hover)").matches) words.focus();
+      return;
+    }
     const target = $("#summary") || (location.hash === "#result" || page() === "lost" || page() === "done" ? $("#result") : null);
     if (target) target.focus();
     else if (page() === "review") {
@@ -304,6 +314,38 @@
     bar.hidden = false;
   };
 
+  // A chat: what is new is put in at its end, and read out. Who has scrolled up stays there.
+
+  let talkTimer = 0;
+
+  const followTalk = () => {
+    clearTimeout(talkTimer);
+    const talk = $("#talk");
+    if (talk) talkTimer = setTimeout(lookAtTalk, "follows" in talk.dataset ? 1000 : hears ? 60000 : 5000);
+  };
+
+  const lookAtTalk = async () => {
+    const talk = $("#talk");
+    if (!talk || document.hidden || !navigator.onLine) return;
+    try {
+      const answer = await looked(talk.dataset.look);
+      if (answer.ok) heardTalk(talk, $("#talk", parsed(await answer.text())));
+    } catch {
+      // The next look tells more.
+    }
+    followTalk();
+  };
+
+  const heardTalk = (talk, fresh) => {
+    if (!fresh || fresh.dataset.digest === talk.dataset.digest) return;
+    const atEnd = innerHeight + scrollY > document.body.scrollHeight - 200;
+    const lines = $$("li", talk).length;
+    talk.replaceWith(document.adoptNode(fresh));
+    begin();
+    say($$("li.theirs, li.ask", $("#talk")).slice(-1).map((line) => line.textContent).join(""));
+    if (atEnd && $$("li", $("#talk")).length !== lines) scrollTo(0, document.body.scrollHeight);
+  };
+
   // The stream of events says only "look again". One tab has it for all tabs of the browser, and none while it is hidden.
 
   let hears = false;
@@ -320,6 +362,7 @@
       soon = 0;
       const state = $("#state");
       if (page() === "waiting") lookAtList();
+      if (page() === "chat") lookAtTalk();
       if (state && state.dataset.look && [...told].some((each) => each === "all" || state.dataset.look.includes(`/${each}/`))) look();
       told.clear();
     }, 1000);
@@ -411,6 +454,11 @@
       }
       return;
     }
+    if (event.key === "Enter" && !event.shiftKey && !event.repeat && "words" in target.dataset && matchMedia("(hover: hover)").matches) {
+      event.preventDefault();
+      target.form.requestSubmit();
+      return;
+    }
     if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || !keysOn()) return;
     if (target.closest("input, textarea, select, [contenteditable]")) return;
     const inRow = target.closest(".row") !== null; // elsewhere the arrows scroll
@@ -448,7 +496,10 @@
     writeTimes();
     writeOnline();
     follow();
+    followTalk();
     watchList();
+    const enter = $("#enter");
+    if (enter) enter.hidden = !matchMedia("(hover: hover)").matches;
     const keys = $("#keys-on");
     if (keys) {
       $("#keys-switch").hidden = false;
@@ -506,6 +557,7 @@
       listen();
       looks = 0;
       if ($("#state")) look();
+      if (page() === "chat") lookAtTalk();
       if (page() === "waiting") lookAtList();
     }
   });
