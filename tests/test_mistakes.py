@@ -35,6 +35,7 @@ from phronomy import (
     ToolDefinitionError,
     tool,
 )
+from phronomy.chat import ChatBot
 from phronomy.errors import GraphError
 from phronomy.foundation import foreign_words
 from phronomy.graph import StateGraph
@@ -134,6 +135,7 @@ MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (lambda: asked().final_output, AttributeError, ("write output",)),
     (lambda: tool(needs_approval=True)(pay), ToolDefinitionError, ("did you mean requires_approval?",)),  # type: ignore[call-overload]
     (lambda: tool(args_schema=Job)(pay), ToolDefinitionError, ("types of the function's parameters",)),  # type: ignore[call-overload]
+    (lambda: ChatBot(desk(), None), ConfigurationError, ("write ChatBot(approvals, agent)",)),  # type: ignore[arg-type]
     (lambda: StateGraph(Job).invoke({}), AttributeError, ("compile() first",)),  # type: ignore[attr-defined]
     (lambda: StateGraph(Job).compile(checkpointer=1), GraphError, ("did you mean store?",)),  # type: ignore[call-arg]
 ]

@@ -17,6 +17,9 @@ import phronomy
 
 pytestmark = pytest.mark.unmeasured
 
+AS_IN_THE_DOCS = ("external_tool", "inbox_app", "refund_desk", "reviewed_graph", "rules", "slack_bot", "team")
+"""Programs that use what a page shows, with the annotations of a user who has them checked."""
+
 PROGRAMS = Path(__file__).parent / "typed"
 PROJECT = str(Path(phronomy.__file__).parents[1])
 
@@ -63,6 +66,16 @@ def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_a_right_program_passes_and_its_answers_have_their_types(errors: dict[str, dict[int, str]]) -> None:
     assert errors.get("answers.py") is None
+
+
+def test_programs_as_the_docs_show_them_pass(errors: dict[str, dict[int, str]]) -> None:
+    assert {name: errors.get(f"{name}.py") for name in AS_IN_THE_DOCS} == dict.fromkeys(AS_IN_THE_DOCS)
+
+
+@pytest.mark.parametrize("name", AS_IN_THE_DOCS)
+def test_programs_as_the_docs_show_them_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where they keep their files
+    runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="__main__")
 
 
 def test_each_mistake_is_an_error_and_nothing_else_is(errors: dict[str, dict[int, str]]) -> None:

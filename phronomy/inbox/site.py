@@ -11,7 +11,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted
 from phronomy.inbox import security
 from phronomy.inbox.auth.api_tokens import ApiTokens
-from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth, Scope
+from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth
 from phronomy.inbox.auth.keys import server_key
 from phronomy.inbox.auth.limits import Limits
 from phronomy.inbox.auth.returning import check_login_url
@@ -26,7 +26,7 @@ from phronomy.tools.toolbox import is_same_tool, toolboxes_in
 MAX_BODY: Final = 1_048_576
 """The largest body of a request, in bytes, unless it is said otherwise."""
 
-ScopesOf: TypeAlias = Callable[[Principal], Collection[Scope]]
+ScopesOf: TypeAlias = Callable[[Principal], Collection[str]]
 """Says what a principal may do in the inbox at all."""
 
 Threads: TypeAlias = Literal["own", "any"]

@@ -42,9 +42,9 @@ class AgentOptions(TypedDict, total=False):
     tools: Sequence[Any]
     handoffs: Sequence[Any]
     max_handoffs: int
-    settings: ModelSettings
-    store: Store
-    trust: Trust
+    settings: ModelSettings | None
+    store: Store | None
+    trust: Trust | None
     limits: Limits
     memory: Memory | None
     max_parallel: int

@@ -146,12 +146,13 @@ class ToolContext(Generic[Deps]):
 
 
 Predicate: TypeAlias = (
-    Callable[[Mapping[str, Any]], bool | Reject | Awaitable[bool | Reject]]
-    | Callable[[Mapping[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
+    Callable[[dict[str, Any]], bool | Reject | Awaitable[bool | Reject]]
+    | Callable[[dict[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
 )
 """A function that says whether a call needs approval: True, False, or `Reject` to reject the call and ask nobody.
 
-It takes the arguments, or the arguments and a `ToolContext`, which has the conversation in `messages`. It can be async.
+It takes the arguments, as a dict, or the arguments and a `ToolContext`, which has the conversation in `messages`. It can
+be async.
 """
 
 

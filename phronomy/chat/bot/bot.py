@@ -98,7 +98,9 @@ class ChatBot(Background):
         scopes: ScopesOf = (),
     ) -> None:
         if not isinstance(approvals, ChatApprovals):
-            raise ConfigurationError("a bot belongs to a ChatApprovals, which takes the messages")
+            raise ConfigurationError(
+                "a bot belongs to a ChatApprovals, which takes the messages: write ChatBot(approvals, agent)"
+            )
         if not isinstance(agent, Runs) and not callable(agent):
             raise ConfigurationError("agent is an agent or a graph, or a function of a message that returns one")
         if not is_count(queue) or queue < 1:

@@ -106,8 +106,8 @@ class GraphOptions(TypedDict, total=False):
     """The options of `compile`. The attributes of `Graph` with the same names describe them."""
 
     name: str
-    store: Store
-    trust: Trust
+    store: Store | None
+    trust: Trust | None
     interrupt_before: Sequence[str]
     interrupt_after: Sequence[str]
     max_steps: int | None
