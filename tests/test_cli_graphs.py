@@ -267,7 +267,7 @@ def test_history_and_diff_of_a_graph(said: Callable[[], str]) -> None:
     checkpoint = begin("gated")
     assert run("history", checkpoint.id, app=None) == cli.DONE
     shown = said()
-    assert shown.splitlines()[-1].split()[-2:] == ["book", "-"]
+    assert shown.splitlines()[-1].split()[-2:] == ["suspended", "book"]
     with SQLiteStore("runs.db") as store:
         first = store.history(checkpoint.id)[0]
     assert run("diff", first.id, checkpoint.id, app=None) == cli.DONE

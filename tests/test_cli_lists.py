@@ -462,13 +462,13 @@ def test_what_was_decided_is_shown_by_the_id_that_the_trail_prints(said: Callabl
     ]
     assert decided["by"]["id"] == "olga"
 
-    assert run("history", pending_id) == cli.DONE
+    assert run("history", pending_id, "--ids") == cli.DONE
     lines = said().splitlines()
     assert (lines[-3].startswith(checkpoint.id), lines[-2]) == (True, "")
     assert re.fullmatch(how, lines[-1])
     assert run("history", pending_id, "--json") == cli.DONE
     assert [each["checkpoint_id"] for each in json.loads(said())][-1] == checkpoint.id
-    assert run("timeline", pending_id, "--type", "approval_requested") == cli.DONE
+    assert run("timeline", pending_id, "--type", "approval_requested", "--ids") == cli.DONE
     assert item.id in said()
     assert run("diff", pending_id, checkpoint.run_id, "--json") == cli.DONE
     assert json.loads(said())["before_id"] == checkpoint.id

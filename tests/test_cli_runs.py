@@ -414,9 +414,17 @@ def test_history_lists_the_checkpoints(said: Callable[[], str]) -> None:
     said()
     for id in (checkpoint.pending[0].id, checkpoint.id, checkpoint.run_id):
         assert run("history", id, app=None) == cli.DONE
-        heads, _, last = said().splitlines()
-        assert heads.split() == ["CHECKPOINT", "RUN", "STEP", "STATUS", "AT", "WAITS", "FOR", "LABEL"]
-        assert last.split()[:4] == [checkpoint.id, checkpoint.run_id, "1", "suspended"]
+        heads, last = said().splitlines()
+        assert heads.split() == ["STEP", "TIME", "UTC", "STATUS", "WAITS", "FOR"]
+        assert (last.split()[0], last.split()[2:]) == ("1", ["suspended", "refund"])
+        assert run("history", id, "--ids", app=None) == cli.DONE
+        heads, first, last = said().splitlines()
+        assert heads.split() == ["CHECKPOINT", "STEP", "TIME", "UTC", "STATUS", "WAITS", "FOR", "RUN"]
+        assert first.split()[4:] == ["running", "-", checkpoint.run_id]
+        assert (last.split()[:2], last.split()[4:]) == (
+            [checkpoint.id, "1"],
+            ["suspended", "refund", checkpoint.run_id],
+        )
     assert run("history", checkpoint.id, "--json", app=None) == cli.DONE
     first, second = json.loads(said())
     assert second == {

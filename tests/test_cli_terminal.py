@@ -77,7 +77,7 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*line: str, **places: str | None) -> Iterator[Terminal]:
+def terminal(*line: str, **places: Any) -> Iterator[Terminal]:
     opened = Terminal(*line, **places)
     try:
         yield opened
@@ -263,7 +263,7 @@ def test_of_two_who_decide_the_same_one_wins_and_the_other_is_told_who_did(place
 @pytest.mark.sweep
 def test_a_narrow_terminal_gets_a_row_in_lines_of_their_own(place: Path) -> None:
     (item,) = begin(thread="t" * 60).pending
-    with terminal("pending", app=None) as desk:
+    with terminal("pending", app=None, dimensions=(24, 40)) as desk:
         assert desk.status() == cli.DONE
     assert desk.text.startswith(f"  pending   {item.id}\n  tool      refund\n  agent     desk\n")
 

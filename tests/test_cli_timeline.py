@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from test_cli_runs import STORE, begin, place, run, said, told
 
 from phronomy import Checkpoint, SQLiteStore, Store, cli, open_store
 from phronomy.cli.commands import timeline as _timeline
-from phronomy.cli.commands.timeline import details
+from phronomy.cli.commands.timeline import details, show
 from phronomy.observability.timeline import Timeline, TimelineEntry, timeline
 
 __all__ = ["place", "said", "told"]  # fixtures
@@ -26,40 +28,63 @@ def test_what_happened_is_a_line_each_oldest_first(said: Callable[[], str]) -> N
     for id in (waiting.run_id, waiting.id, waiting.pending[0].id):
         assert run("timeline", id, app=None) == cli.DONE
         heads, *lines = said().splitlines()
-        assert heads.split() == ["ID", "AT", "WHAT", "AGENT", "DETAILS", "CHECKPOINT"]
-        assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5"]
-        assert [line.split()[4] for line in lines] == [
-            "run_started",
-            "checkpoint",
-            "model_replied",
-            "approval_requested",
-            "checkpoint",
-            "suspended",
+        assert heads.split() == ["TIME", "UTC", "WHAT", "DETAILS"]
+        assert [" ".join(line.split()[1:]) for line in lines] == [
+            "run_started -",
+            "model_replied refund",
+            "approval_requested refund, why approval",
+            "suspended -",
         ]
-        assert {line.split()[5] for line in lines} == {"desk"}
-        assert f"refund, why approval, {waiting.pending[0].id}" in lines[3]
-        assert lines[5].endswith(waiting.id)
+        assert all(re.match(r"\d\d:\d\d:\d\d  ", line) for line in lines)
+
+
+def test_ids_dates_and_what_says_little_are_shown_if_they_are_asked_for(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    assert run("timeline", waiting.run_id, "--ids", app=None) == cli.DONE
+    heads, *lines = said().splitlines()
+    assert heads.split() == ["ID", "TIME", "UTC", "WHAT", "AGENT", "DETAILS", "CHECKPOINT"]
+    assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5"]
+    assert {line.split()[4] for line in lines} == {"desk"}
+    assert "checkpoint" in lines[1] and "running" in lines[1]
+    assert f"refund, why approval, {waiting.pending[0].id}" in lines[3]
+    assert lines[5].endswith(waiting.id)
+
+
+def test_times_of_several_days_have_their_day(said: Callable[[], str]) -> None:
+    """And entries of several agents their agent."""
+    from phronomy.cli.screen import Screen
+
+    waiting = begin()
+    with SQLiteStore("runs.db") as store:
+        first, *rest = timeline(store, waiting.run_id)
+    said()
+    later = [each.evolve(at=each.at + timedelta(days=2), agent="other") for each in rest]
+    show(Screen(), [first, *later], machine=False)
+    heads, *lines = said().splitlines()
+    assert heads.split() == ["TIME", "UTC", "WHAT", "AGENT", "DETAILS"]
+    assert len({line[:10] for line in lines}) == 2 and lines[0].startswith(f"{first.at:%Y-%m-%d %H:%M:%S}  ")
 
 
 def test_a_checkpoint_before_the_last_means_what_led_to_it(said: Callable[[], str]) -> None:
     waiting = begin()
     said()
-    assert run("timeline", str(waiting.parent_id), app=None) == cli.DONE
-    assert [line.split()[4] for line in said().splitlines()[1:]] == ["run_started", "checkpoint"]
+    assert run("timeline", str(waiting.parent_id), "--ids", app=None) == cli.DONE
+    assert [line.split()[3] for line in said().splitlines()[1:]] == ["run_started", "checkpoint"]
 
 
 def test_types_and_the_newest_are_picked(said: Callable[[], str]) -> None:
     waiting = begin()
     said()
     wanted = (
-        (("--type", "checkpoint"), ["1", "4"]),
-        (("--type", "checkpoint", "--type", "suspended"), ["1", "4", "5"]),
-        (("--type", "checkpoint", "--limit", "1"), ["4"]),
-        (("--limit", "2"), ["4", "5"]),
+        (("--type", "checkpoint"), ["running", "suspended"]),
+        (("--type", "checkpoint", "--type", "suspended"), ["running", "suspended", "-"]),
+        (("--type", "checkpoint", "--limit", "1"), ["suspended"]),
+        (("--limit", "2"), ["approval", "-"]),
     )
-    for options, ids in wanted:
+    for options, ends in wanted:
         assert run("timeline", waiting.run_id, *options, app=None) == cli.DONE
-        assert [line.split()[0] for line in said().splitlines()[1:]] == ids
+        assert [line.split()[-1] for line in said().splitlines()[1:]] == ends
     assert run("timeline", waiting.run_id, "--type", "ended", app=None) == cli.DONE
     assert said() == "Nothing of that type has happened.\n"
 
@@ -107,7 +132,7 @@ def test_a_fork_and_its_label_are_told(said: Callable[[], str]) -> None:
     with SQLiteStore("runs.db") as store:
         fork = store.fork(waiting.id, label="what if")
     said()
-    assert run("timeline", fork.branch_id, app=None) == cli.DONE
+    assert run("timeline", fork.branch_id, "--ids", app=None) == cli.DONE
     lines = said().splitlines()[1:]
     assert f"branched            desk   from {waiting.id}, label what if" in lines[6]
     assert "suspended, label what if" in lines[8]

@@ -244,8 +244,8 @@ def test_the_help_of_every_command_names_its_options(capsys: pytest.CaptureFixtu
         "pending": "--app --store --tenant --thread --run --agent --tool --label --risk --older-than --newest --limit --after"
         " --count --json --reveal",
         "show": "--app --store --tenant --json --reveal",
-        "history": "--app --store --tenant --json --mermaid --svg",
-        "timeline": "--type --app --store --tenant --limit --json",
+        "history": "--app --store --tenant --ids --json --mermaid --svg",
+        "timeline": "--type --app --store --tenant --limit --ids --json",
         "diff": "--app --store --tenant --json",
         "audit": "--app --store --tenant --run --thread --pending --since --until --table",
         "list": "--app --store --tenant --run --thread --agent --label --labeled --limit --after --json",

@@ -215,7 +215,7 @@ def test_the_timeline_and_the_trail_show_votes(said: Callable[[], str]) -> None:
     run("approve", item.id, "--yes", "--reveal", "--by", "dora", app=None)
     run("approve", item.id, "--yes", "--reveal", "--by", "carl", app=None)
     said()
-    assert run("timeline", item.id) == cli.DONE
+    assert run("timeline", item.id, "--ids") == cli.DONE
     shown = said()
     assert re.search(
         rf" voted +desk +pay, approve, by dora, behalf_of bob, channel cli, missing tool 1, {item.id} ", shown

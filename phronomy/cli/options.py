@@ -82,6 +82,7 @@ Tenant = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+WithIds = Annotated[bool, typer.Option("--ids", help="Show ids and dates too, and what says little.")]
 Reveal = Annotated[bool, typer.Option("--reveal", help="Show the values of redacted arguments.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nobody.")]
 By = Annotated[str | None, typer.Option(help="Who decides. By default your login name.", metavar="NAME")]

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from functools import partial
 from threading import Timer, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
@@ -183,20 +184,25 @@ class Screen:
         return INTERRUPTED if interrupted else PENDING
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows under their heads, a line each; one under the other where the terminal is too narrow for that."""
+        """Print rows under their heads, a line each. In a terminal that is too narrow for that, long cells are cut.
+
+        Ids and times never are, nor is the first column. Where that is not enough, ids and then the last columns are left out,
+        and it is said which. A narrow terminal gets the cells whole, one under the other. A pipe gets all of it.
+        """
         cells = [tuple(map(escaped, row)) for row in rows]
-        widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
-        if _is_terminal(sys.stdout) and sum(widths) + 2 * len(widths) - 2 > self._out.width:
+        columns = [_Column(head, [row[at] for row in cells]) for at, head in enumerate(heads)]
+        shown = _fitted(columns, self._out.width) if _is_terminal(sys.stdout) else columns
+        if shown is None:
             for row in cells:
                 for head, cell in zip(heads, row, strict=True):
                     self.place(head.lower(), cell)
                 self.say()
             return
-        for row in (tuple(heads), *cells):
-            line = "  ".join(
-                cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
-            ).rstrip()
-            self._print(self._out, (line, "" if row in cells else "bold"))
+        for at in range(-1, len(cells)):
+            line = "  ".join(each.line(at) for each in shown).rstrip()
+            self._print(self._out, (line, "bold" if at < 0 else ""))
+        if gone := [each.head for each in columns if each not in shown]:
+            self._print(self._out, (f"(no room for {', '.join(gone)})", "dim"))
 
     def document(self, value: object) -> None:
         """Print a value as JSON, in ASCII alone, on standard output."""
@@ -305,6 +311,48 @@ class Screen:
             segments += [Segment(text, to.get_style(style) if style else None) for text, style in parts if text]
             segments.append(Segment.line())
         to.print(Segments(segments), soft_wrap=True, end="")
+
+
+_WHOLE: Final = re.compile(r"[a-z]+_[0-9a-f]{20,}|\d{4}-\d\d-\d\d[ T][0-9:.]+( UTC)?|\d\d:\d\d:\d\d")
+"""What is of no use without its end: an id, or a time."""
+_ROWS: Final = 70
+"""Columns. A terminal that has so many gets rows, whatever has to be left out."""
+_LEAST: Final = 8
+"""Columns. So much is left of a cell that is cut."""
+
+
+class _Column:
+    """A column of a table: its head, its cells, and how wide it is."""
+
+    def __init__(self, head: str, cells: Sequence[str]) -> None:
+        self.head, self.cells = head, cells
+        self.width = max(map(cell_len, (head, *cells)))
+        said = [cell for cell in cells if cell != "-"]
+        self.is_whole = bool(said) and all(map(_WHOLE.fullmatch, said))
+        self.is_id = self.is_whole and "_" in said[0]
+        self.least = self.width if self.is_whole else min(self.width, max(_LEAST, cell_len(head)))
+
+    def line(self, at: int) -> str:
+        """The cell in a row, as wide as the column; -1 is the head."""
+        cell = self.cells[at] if at >= 0 else self.head
+        if cell_len(cell) > self.width:
+            cell = f"{set_cell_size(cell, self.width - 1)}…"
+        return cell + " " * (self.width - cell_len(cell))
+
+
+def _fitted(columns: Sequence[_Column], room: int) -> list[_Column] | None:
+    """The columns of a table that has no more room than this, cut where they have to be; None if it cannot be had in rows."""
+    first, *others = columns
+    first.least = first.width
+    shown = [first, *others]
+    while sum(each.least + 2 for each in shown) - 2 > room:
+        gone = next((each for each in reversed(shown[1:]) if each.is_id), shown[-1])
+        if gone is first or not (gone.is_id or room >= _ROWS):
+            return None
+        shown.remove(gone)
+    while sum(each.width + 2 for each in shown) - 2 > room:
+        max((each for each in shown if each.width > each.least), key=lambda each: each.width).width -= 1
+    return shown
 
 
 class Spinner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
@@ -116,6 +116,17 @@ PROGRESS: Final = {
 def time_of(at: datetime) -> str:
     """A time, for people."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+TIME: Final = "TIME UTC"
+"""The head of a column of `times_of`."""
+
+
+def times_of(moments: Sequence[datetime], *, whole: bool = False) -> list[str]:
+    """The times of a list in UTC: of one day without the day, unless they are wanted whole."""
+    found = [at.astimezone(UTC) for at in moments]
+    alike = len({at.date() for at in found}) < 2 and not whole
+    return [f"{at:%H:%M:%S}" if alike else f"{at:%Y-%m-%d %H:%M:%S}" for at in found]
 
 
 def ahead(seconds: float) -> str:

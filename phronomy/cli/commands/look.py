@@ -17,10 +17,10 @@ from phronomy.cli.apps import (
     say_unreadable,
     unreadable_view,
 )
-from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
+from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, WithIds, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, info_view, run_view, show_run
-from phronomy.cli.words import DONE, WrongUsage, by_whom, moment_of, time_of
+from phronomy.cli.words import DONE, TIME, WrongUsage, by_whom, moment_of, time_of, times_of
 from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
 from phronomy.records.audit import AuditRecord
 from phronomy.records.diff import diff as compared
@@ -39,7 +39,7 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
     return DONE
 
 
-def _history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
+def _history(screen: Screen, place: Place, id: str, *, machine: bool, ids: bool) -> int:
     """The checkpoints that lead to what an id means, oldest first; and how it was decided, if it is a pending id that was."""
     with screen.reading(machine=machine):
         meant = find(place.store, id)
@@ -47,19 +47,18 @@ def _history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
     if machine:
         screen.document([checkpoint_view(each) for each in checkpoints])
         return DONE
-    rows = [
-        (
-            each.id,
-            each.run_id,
-            str(each.step),
-            each.status,
-            time_of(each.created_at),
-            ", ".join(item.tool_name for item in each.pending) or "-",
-            each.label or "-",
-        )
-        for each in checkpoints
-    ]
-    screen.table(("CHECKPOINT", "RUN", "STEP", "STATUS", "AT", "WAITS FOR", "LABEL"), rows)
+    shown = [each for each in checkpoints if ids or each.status != "running" or each.label] or checkpoints[-1:]
+    columns: dict[str, list[str]] = {
+        "CHECKPOINT": [each.id for each in shown] if ids else [],
+        "STEP": [str(each.step) for each in shown],
+        TIME: times_of([each.created_at for each in shown], whole=ids),
+        "STATUS": [each.status for each in shown],
+        "WAITS FOR": [", ".join(item.tool_name for item in each.pending) or "-" for each in shown],
+        "LABEL": [each.label or "-" for each in shown] if any(each.label for each in shown) else [],
+        "RUN": [each.run_id for each in shown] if ids else [],
+    }
+    kept = {head: cells for head, cells in columns.items() if cells}
+    screen.table([*kept], [*zip(*kept.values(), strict=True)])
     if meant.decided is not None:
         screen.say()
         screen.say(f"It {how_decided(meant, place.store)}.", style="bold")
@@ -166,11 +165,12 @@ def history(
     id: AnyId,
     *,
     where: Where,
+    ids: WithIds = False,
     json: Json = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Draw all of its run, as a Mermaid flowchart.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Draw all of its run, as SVG.")] = False,
 ) -> int:
-    """List the checkpoints that lead to a place, oldest first.
+    """List the checkpoints that lead to a place, oldest first: without --ids those at which it stopped or ended.
 
     Or draw the run that it is of, as a tree: with forks, what waits, and what was decided.
     """
@@ -179,7 +179,7 @@ def history(
     with open_place(None if json or mermaid or svg else screen, where) as place:
         if mermaid or svg:
             return _draw(screen, place, id, tree_mermaid if mermaid else tree_svg)
-        return _history(screen, place, id, machine=json)
+        return _history(screen, place, id, machine=json, ids=ids)
 
 
 @command

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.cli.apps import find, open_place
-from phronomy.cli.options import AnyId, Json, Limit, Where, command
+from phronomy.cli.options import AnyId, Json, Limit, Where, WithIds, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, WrongUsage, time_of
+from phronomy.cli.words import DONE, TIME, WrongUsage, times_of
 from phronomy.foundation.quoting import quoted_word
 from phronomy.observability.timeline import timeline as read
 from phronomy.observability.timeline_entries import TYPES, TimelineEntry
@@ -28,12 +28,13 @@ def timeline(
     ] = None,
     where: Where,
     limit: Limit = None,
+    ids: WithIds = False,
     json: Json = False,
 ) -> int:
     """List what happened in a run, oldest first.
 
-    Of a branch all, with what it goes on from; of a checkpoint what led to it. Nothing that was said is in it. --limit
-    keeps the newest; --json prints a line of JSON each.
+    Of a branch all, with what it goes on from; of a checkpoint what led to it. Nothing that was said is in it. Checkpoints
+    without a label are left out without --ids. --limit keeps the newest; --json prints a line of JSON each.
     """
     for type in types or ():
         if type not in TYPES:
@@ -42,13 +43,18 @@ def timeline(
         with screen.reading(machine=json):
             meant = find(place.store, id)
             whole = read(place.store, meant.checkpoint, max_events=sys.maxsize)
-        entries = [entry for entry in whole if not types or entry.type in types][-(limit or 0) :]
-        show(screen, entries, machine=json)
+        wanted = [each for each in whole if (each.type in types if types else ids or json or _says_something(each))]
+        show(screen, wanted[-(limit or 0) :], machine=json, ids=ids)
     return DONE
 
 
-def show(screen: Screen, entries: Sequence[TimelineEntry], *, machine: bool) -> None:
-    """Print the entries of a timeline: as lines of JSON, or as a table."""
+def _says_something(entry: TimelineEntry) -> bool:
+    """Whether an entry is news to a person. Of a checkpoint only its label is: that the run waits or has ended is told apart."""
+    return entry.type != "checkpoint" or "label" in entry.facts
+
+
+def show(screen: Screen, entries: Sequence[TimelineEntry], *, machine: bool, ids: bool = False) -> None:
+    """Print the entries of a timeline: as lines of JSON, or as a table. Without `ids` no column says the same in all rows."""
     if machine:
         for entry in entries:
             screen.line(entry.model_dump(mode="json"))
@@ -56,24 +62,21 @@ def show(screen: Screen, entries: Sequence[TimelineEntry], *, machine: bool) -> 
     if not entries:
         screen.say("Nothing of that type has happened.")
         return
-    heads = ("ID", "AT", "WHAT", "AGENT", "PATH", "DETAILS", "CHECKPOINT")
-    rows = [
-        (
-            str(entry.id),
-            time_of(entry.at),
-            entry.type,
-            entry.agent or "-",
-            entry.path or "-",
-            details(entry.facts) or "-",
-            entry.checkpoint_id or "-",
-        )
-        for entry in entries
-    ]
-    shown = [at for at, head in enumerate(heads) if head != "PATH" or any(row[at] != "-" for row in rows)]
-    screen.table([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
+    several = len({entry.agent for entry in entries}) > 1
+    columns: dict[str, Sequence[str]] = {
+        "ID": [str(entry.id) for entry in entries] if ids else (),
+        TIME: times_of([entry.at for entry in entries], whole=ids),
+        "WHAT": [entry.type for entry in entries],
+        "AGENT": [entry.agent or "-" for entry in entries] if ids or several else (),
+        "PATH": [entry.path or "-" for entry in entries] if any(entry.path for entry in entries) else (),
+        "DETAILS": [details(entry.facts, ids=ids) or "-" for entry in entries],
+        "CHECKPOINT": [entry.checkpoint_id or "-" for entry in entries] if ids else (),
+    }
+    shown = {head: cells for head, cells in columns.items() if cells}
+    screen.table([*shown], [*zip(*shown.values(), strict=True)])
 
 
-def details(facts: Mapping[str, Any]) -> str:
+def details(facts: Mapping[str, Any], *, ids: bool = True) -> str:
     """The facts of an entry in one line: what people look for, without what the other columns or --json have."""
     first = {name: facts[name] for name in _FIRST if name in facts}
     said = []
@@ -86,7 +89,7 @@ def details(facts: Mapping[str, Any]) -> str:
         elif isinstance(value, list):
             text = ", ".join(map(str, value))
         said.append(name if value is True else text if name in _FIRST else f"{name} {text}")
-    return ", ".join([*said, *([facts["pending_id"]] if "pending_id" in facts else [])])
+    return ", ".join([*said, *([facts["pending_id"]] if ids and "pending_id" in facts else [])])
 
 
 _FIRST = ("tool", "tools", "kind", "status", "point")
