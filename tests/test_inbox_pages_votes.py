@@ -73,7 +73,7 @@ def test_who_asked_reads_why_they_may_only_reject(pages: Pages) -> None:
     item = pages.asked(OTHERS)
     page = pages.shown(item, "ann")
     assert [each.attributes["data-way"] for each in page.all("details", class_="choice")] == ["reject"]
-    assert "You asked for this, and who asked may not approve it. Asked for: 1 of lead" in page.text
+    assert "You asked for this, so somebody else has to approve it. Asked for: 1 of lead" in page.text
     assert "You asked for this" not in pages.shown(item).text
 
 

@@ -113,7 +113,7 @@ def may_begin(store: Store, token: Token, action: Action, by: Principal, channel
         error = NotAnApprover("may not decide", pending_id=token.pending_id, by=by.id)
         note_refusal(store, error, KINDS[action], by, channel)
         return f"You may not decide this request. {escaped(standing.said or '')[:400]}".strip()
-    return "This request does not take such an answer from you."
+    return escaped(standing.said)[:400] if standing.said else "This request does not take such an answer from you."
 
 
 def decide(store: Store, token: Token, answer: Answer, by: Principal, channel: str) -> Verdict:
@@ -121,8 +121,8 @@ def decide(store: Store, token: Token, answer: Answer, by: Principal, channel: s
     key = "chat:" + hashlib.sha256(f"{token.pending_id}\n{by.id}".encode("utf-8", "surrogatepass")).hexdigest()[:40]
     try:
         request = store.decide(token.pending_id, answer, by=by, digest=token.digest, channel=channel, key=key)
-    except NotAnApprover as error:
-        return Verdict(notice=f"Nothing was decided. {escaped(str(error))[:600]}")
+    except NotAnApprover:
+        return Verdict(notice=_refused(store, token, by))
     except AlreadyVoted:
         return _voted_before(store, token, answer, by)
     except CheckpointAlreadyResumed as error:
@@ -143,6 +143,15 @@ def decide(store: Store, token: Token, answer: Answer, by: Principal, channel: s
     if request.status == "pending":
         return Verdict(notice=f"Your vote counts: {_stands(store, request)}.")
     return Verdict()
+
+
+def _refused(store: Store, token: Token, by: Principal) -> str:
+    """What somebody is told whose decision does not count."""
+    try:
+        said = standing_of(store, store.request(token.pending_id).approval, by).said
+    except UnknownPending:
+        return _OVER
+    return f"Nothing was decided. {escaped(said or 'You may not decide this request.')[:400]}"
 
 
 def _voted_before(store: Store, token: Token, answer: Answer, by: Principal) -> Verdict:
@@ -166,7 +175,10 @@ def _invalid(store: Store, token: Token, error: InvalidDecision) -> Verdict:
         return Verdict(notice=_OVER)
     if now != token.digest:
         return Verdict(notice="Something else waits here by now. Nothing was decided: see the newer message.")
-    return Verdict(notice=f"Nothing was decided: {escaped(str(error))[:600]}", wrong=True)
+    # The error is for programs, which know requests by their ids. Some of them say themselves that nothing was decided.
+    said = str(error).replace(f"pending {token.pending_id}", "this request")
+    told = said if "othing was decided" in said else f"Nothing was decided: {said}"
+    return Verdict(notice=f"{told[:1].upper()}{escaped(told[1:])[:600]}", wrong=True)
 
 
 def _standing_words(request: Request, channel: str) -> str:

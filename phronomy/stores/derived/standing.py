@@ -15,7 +15,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Skip
 from phronomy.records.principals import Principal
-from phronomy.rules.votes import VoteKind, counting, decides, governed, has_asked, tallies, told
+from phronomy.rules.votes import VoteKind, counting, decides, governed, has_asked, is_requester, tallies, told
 from phronomy.stores.derived.voters import Voter, as_requested, people_of, vote_of, voters_among
 from phronomy.stores.derived.voting import asks_code
 
@@ -124,8 +124,8 @@ def _why_not(item: PendingApproval, kind: VoteKind, by: Principal, voter: Voter,
     if kind != "reject" and any(level.not_requester for level in levels):
         if item.requester is None:
             return f"Nobody can approve this: who asked for it may not, and it is not recorded who that was. {asked}"
-        if item.requester.id == by.id:
-            return f"You asked for this, and who asked may not approve it. {asked}"
+        if is_requester({by.id, voter.by.id}, item.requester):
+            return f"You asked for this, so somebody else has to approve it. {asked}"
         if any(has_asked(level, {by.id}, item.requester) for level in levels):
             return f"You have written in this conversation, and may not approve what follows from it. {asked}"
         if any(has_asked(level, voter.sides, item.requester) for level in levels):
