@@ -1,5 +1,5 @@
-"""Builds the site: `python docs/build.py FOLDER` makes FOLDER/site, strictly; its reference must be whole, and it must load nothing
-from elsewhere.
+"""Builds the site: `python docs/build.py FOLDER` makes FOLDER/site, strictly; its reference must be whole, it must load nothing
+from elsewhere, and its search must find what people ask.
 
 The pages are laid out as they lie in a checkout, so that a link leads to the same place here and there. Two things are made:
 each example becomes a page with its code, and the reference, with every public name.
@@ -16,6 +16,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import reference
+import search
 
 from phronomy.drawing import flow_svg
 
@@ -152,6 +153,9 @@ def main() -> None:
     finish(folder / "site" / "docs" / "reference")
     if found := from_elsewhere(folder / "site"):
         sys.exit("The site loads from elsewhere:\n" + "\n".join(found))
+    search.rearrange(folder / "site", (folder / "zensical.toml").read_text())
+    if missed := search.unanswered(folder / "site"):
+        sys.exit("The search does not find these:\n" + "\n".join(missed))
     sys.stdout.write(f"{len(list((folder / 'site').rglob('*.html')))} pages in {folder / 'site'}\n")
 
 

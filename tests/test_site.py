@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import pkgutil
 import re
 import runpy
@@ -236,6 +237,66 @@ def test_a_name_in_a_docstring_leads_to_where_it_is_told_of(
 )
 def test_what_says_nothing_to_a_reader_is_left_out(reference: ModuleType, html: str, left: str) -> None:
     assert reference.finished({"new": f"<article>{html}"}) == {"new": f"<article>{left}"}
+
+
+# The search
+
+
+def entry(location: str, title: str, *path: str, level: int = 3, text: str = "<p>x</p>") -> dict[str, Any]:
+    """A part of the index, as the tool writes it that builds the site."""
+    return {"location": location, "title": title, "path": list(path), "level": level, "text": text, "tags": []}
+
+
+def test_the_search_has_the_words_of_people_and_pages_before_the_reference(build: ModuleType) -> None:
+    worker = "docs/reference/workers/#phronomy.workers.worker"
+    tagged = "timeout <small><code>class-attribute</code></small>"
+    index = [
+        entry("docs/reference/agent/", "Agents", "Reference", "Agents", level=1, text=""),
+        entry(f"{worker}.Worker", "Worker", "Reference", "Workers"),
+        entry(f"{worker}.Worker.timeout", tagged, "Reference", "Workers", level=4),
+        entry("docs/reference/graph/#phronomy.graph.flow.graph.StateGraph", "StateGraph", "Reference", "Graphs"),
+        entry("docs/deployment/", "Deployment", "Running it", level=1),
+        entry("docs/deployment/#leases", "Leases", "Running it", level=2),
+    ]
+    arranged = build.search.arranged(index, {"docs/deployment/": ["Docker, systemd"]})
+    assert arranged == [
+        entry("docs/deployment/", "Deployment", "Running it", "Docker, systemd", level=1),
+        entry("docs/deployment/#leases", "Leases", "Running it", level=2),
+        entry("docs/reference/agent/", "Reference", level=1, text="<p><code>Agents</code></p> "),
+        entry(f"{worker}.Worker", "Reference", text="<p><code>Worker</code></p> <p>x</p>"),
+        entry(f"{worker}.Worker.timeout", "Reference", level=4, text="<p><code>Worker.timeout</code></p> <p>x</p>"),
+        entry("docs/reference/graph/#phronomy.graph.flow.graph.StateGraph", "StateGraph", "Reference"),
+    ]
+    with pytest.raises(ValueError, match="not there: docs/gone/"):
+        build.search.arranged(index, {"docs/gone/": ["x"]})
+
+
+def test_the_words_and_the_questions_of_the_search_are_of_pages_that_there_are(build: ModuleType, pages: Path) -> None:
+    addresses = {re.sub(r"(index)?\.md$", "", page.relative_to(pages).as_posix()) + "/" for page in pages.rglob("*.md")}
+    words = build.search.also_called((ROOT / "zensical.toml").read_text())
+    assert set(words) <= addresses and {*build.search.QUESTIONS.values()} <= addresses
+    assert len(build.search.QUESTIONS) >= 20
+
+
+@pytest.mark.parametrize(("title", "found"), [("Docker", ["docs/deployment/"]), ("Leases", ["docs/other/"])])
+def test_the_search_is_asked_as_a_browser_asks_it(
+    build: ModuleType, tmp_path: Path, title: str, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here by a worker that answers with all that has the query as its title. That of the site is asked by `nox -s docs`."""
+    workers = tmp_path / "assets" / "javascripts" / "workers"
+    workers.mkdir(parents=True)
+    (workers / "search.0.min.js").write_text(
+        "let items; self.onmessage = ({data: {type, data}}) => {"
+        "  if (type === 0) { items = data.items; self.postMessage({type: 1}); return; }"
+        "  const ids = items.map((item, id) => ({id, title: item.title})).filter(item => item.title === data.input);"
+        "  self.postMessage({type: 3, data: {items: ids}}); }"
+    )
+    index = [entry("docs/other/", "Leases"), entry("docs/deployment/", "Docker")]
+    (tmp_path / "search.json").write_text(json.dumps({"config": {}, "items": index}))
+    assert build.search.ask(tmp_path, [title]) == {title: found}
+    monkeypatch.setattr(build.search, "QUESTIONS", {title: "docs/deployment/"})
+    missed = [] if title == "Docker" else ["'Leases' does not find docs/deployment/, but docs/other/"]
+    assert build.search.unanswered(tmp_path) == missed
 
 
 # What the site loads
