@@ -130,13 +130,14 @@ def group(name: str) -> tuple[str, ...]:
 
 @nox.session(allow_parallel=True)
 def lint(session: nox.Session) -> None:
-    """Check style and format, and that each room of the house imports only from those below it."""
-    session.install(*group("lint"))
+    """Check style and format, the files of examples/deployment, and that each room of the house imports only from those below it."""
+    session.install(*group("lint"), *group("deployment"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     pages = [str(page) for page in (*Path(".").glob("*.md"), *Path("docs").glob("*.md"))]
     session.run("ruff", "format", "--check", "--line-length", "80", *pages)
     session.run("lint-imports", "--no-cache")
+    session.run("python", "tests/deployment_files.py")
 
 
 @nox.session(allow_parallel=True)
@@ -171,6 +172,25 @@ def smoke(session: nox.Session) -> None:
             session.log(output)
             if word not in output.lower():
                 session.error(f"phronomy demo {answer} must say {word!r}")
+    installs_elsewhere(session, home)
+
+
+def installs_elsewhere(session: nox.Session, home: Path) -> None:
+    """Install the wheel with extras in another environment, as examples/deployment does it, and one more extra by its name."""
+    place = home / "elsewhere"
+    (place / "wheels").mkdir(parents=True)
+    shutil.copy(next(home.glob("phronomy-*.whl")), place / "wheels")
+    shutil.copy("examples/deployment/requirements.txt", place)
+    session.run("python", "-m", "venv", str(place / "venv"))
+    python = str(place / "venv" / "bin" / "python")
+    with session.chdir(place):
+        session.run(python, "-m", "pip", "install", "--quiet", "-r", "requirements.txt", external=True)
+        # As the README says. What is installed is taken, so no index is asked for the package itself.
+        session.run(python, "-m", "pip", "install", "--quiet", "phronomy[tokens]", external=True)
+        session.run(python, "-I", "-c", "import jwt, psycopg, phronomy.inbox.serving", external=True)
+        session.run(
+            python, "-I", "-m", "phronomy", "demo", "--yes", external=True, env={"HOME": str(place)}, silent=True
+        )
 
 
 @nox.session(default=False, allow_parallel=True)

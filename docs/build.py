@@ -49,6 +49,24 @@ def lay_out(folder: Path) -> None:
         _made(pages / "examples" / f"{place}.md").write_text(page)
     links = "".join(f"- [{place}.py]({place}.md): {line_of(example)}\n" for place, example in examples.items())
     (pages / "examples" / "index.md").write_text(f"# Examples\n\nEach is a program that runs by itself.\n\n{links}")
+    (pages / "examples" / "deployment" / "files.md").write_text(files_to_copy(home / "deployment"))
+
+
+LANGUAGES = {"Dockerfile": "dockerfile", ".yaml": "yaml", ".service": "ini"}
+
+
+def files_to_copy(folder: Path) -> str:
+    """The page of the files beside the example there, each with its text."""
+    parts = ["# Files for a deployment\n", "They are of one small app, [`refunds.py`](refunds.md).\n"]
+    for file in sorted(each for each in folder.iterdir() if each.is_file() and each.suffix != ".py"):
+        language = LANGUAGES.get(file.suffix or file.name, "text")
+        parts.append(f"## {file.name} {{ #{anchor(file.name)} }}\n\n```{language}\n{file.read_text()}```\n")
+    return "\n".join(parts)
+
+
+def anchor(name: str) -> str:
+    """Where a file is on that page."""
+    return re.sub(r"\W+", "-", name).strip("-").lower()
 
 
 def line_of(example: Path) -> str:
@@ -61,7 +79,13 @@ def as_on_site(text: str) -> str:
     text = re.sub(r"\]\(((?:\.\./)?)README\.md", r"](\1index.md", text)
     text = re.sub(r"\]\(((?:\.\./)?)LICENSE\)", r"](\1LICENSE.txt)", text)
     text = re.sub(r"\]\(((?:\.\./)?examples)\)", r"](\1/index.md)", text)
-    return re.sub(r"\]\(((?:\.\./)?examples/[\w/]+)\.py\)", r"](\1.md)", text)
+    text = re.sub(r"\]\(((?:\.\./)?examples/[\w/]+)\.py\)", r"](\1.md)", text)
+    deployment = r"\]\(((?:\.\./)?examples/deployment)/([\w.-]*)\)"
+    return re.sub(
+        deployment,
+        lambda found: f"]({found[1]}/files.md#{anchor(found[2])})" if not found[2].endswith(".md") else found[0],
+        text,
+    )
 
 
 PLAIN_ARROWS = re.compile(r"```mermaid\nflowchart TD\n((?: +\w+ --> \w+\n)+)```")

@@ -86,6 +86,11 @@ class Postgres:
         return str(self.data / ".s.PGSQL.5432")
 
     @property
+    def programs(self) -> Path:
+        """Where the programs are that come with it, such as psql."""
+        return Path(self._server.bin_path)
+
+    @property
     def process(self) -> psutil.Process:
         """The server's first process."""
         assert self._process is not None
@@ -99,7 +104,7 @@ class Postgres:
     def start(self) -> None:
         """Start it, and wait until it can be asked."""
         # A child of this process, so that nothing is left of it once it was killed and waited for.
-        program = [self._server.bin_path / "postgres", "-D", self.data, "-h", "", "-k", self.data]
+        program = [self.programs / "postgres", "-D", self.data, "-h", "", "-k", self.data]
         with (self.place / "log").open("ab") as log:
             started = psutil.Popen(
                 program, stdout=log, stderr=log, user=self._server.system_user, start_new_session=True
@@ -137,7 +142,7 @@ class Postgres:
 
     def psql(self, text: str, *options: str) -> str:
         """What psql prints when it is given this to run. Fails at the first error."""
-        program = self._server.bin_path / "psql"
+        program = self.programs / "psql"
         command = [str(program), self.url, "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", *options]
         done = subprocess.run(command, input=text, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -13,6 +13,8 @@ from drivers import PATIENCE
 from test_docs import BLOCK, ROOT, provider
 from test_inbox_serve import Process
 
+import phronomy
+
 __all__ = ["provider"]  # a fixture
 
 pytestmark = pytest.mark.unmeasured  # it starts processes
@@ -62,3 +64,12 @@ def test_the_commands_of_the_readme_work_in_its_order(
         if command[0] == "approve":
             assert "49.90 euros for order 1042 are on their way" in done.stdout
     assert run == ["chat", "pending", "approve", "serve", "debug"]
+
+
+def test_the_wheel_that_the_readme_installs_is_of_this_version() -> None:
+    """`nox -s smoke` makes it, and installs it with extras in an environment of its own."""
+    wheels = re.findall(r"phronomy-([\d.]+)-py3-none-any\.whl", (ROOT / "README.md").read_text())
+    assert (
+        wheels == [phronomy.__version__]
+        and f"Version {phronomy.__version__} is not released" in (ROOT / "README.md").read_text()
+    )

@@ -101,6 +101,15 @@ def test_an_example_is_a_page_with_its_code(pages: Path) -> None:
         assert f"```python\n{example.read_text()}```" in (pages / "examples" / f"{example.stem}.md").read_text()
 
 
+def test_the_files_to_copy_are_one_page_with_an_anchor_for_each(pages: Path) -> None:
+    text = (pages / "examples" / "deployment" / "files.md").read_text()
+    for file in (ROOT / "examples" / "deployment").iterdir():
+        assert file.is_dir() or file.suffix == ".py" or file.read_text() in text, file.name
+    deployment = (pages / "docs" / "deployment.md").read_text()
+    led = re.findall(r"\(\.\./examples/deployment/files\.md#([\w-]+)\)", deployment)
+    assert sorted(led) == sorted(re.findall(r"^## \S+ \{ #([\w-]+) \}$", text, re.MULTILINE))
+
+
 # The reference
 
 

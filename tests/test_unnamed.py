@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,3 +103,24 @@ def test_clear_names_the_runs_that_it_leaves(store: Store, caplog: pytest.LogCap
     assert f"others: {waiting[4].run_id} (suspended). Cancel" in said
     store.delete(waiting[4].run_id, force=True)
     assert (store.clear(), warned(caplog), store.pending()) == (0, [], [])
+
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_each_agent_that_is_kept_in_a_store_has_a_name_on_the_pages_and_in_the_examples() -> None:
+    """They are copied, and two that were copied would take up the runs of each other."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    blocks = [
+        (page, block) for page in pages for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    ]
+    programs = [(each, each.read_text()) for each in sorted((ROOT / "examples").rglob("*.py"))]
+    kept = [
+        (place.name, named)
+        for place, text in [*blocks, *programs]
+        for made in ast.walk(ast.parse(text))
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id in ("Agent", "Orchestrator")
+        if "store" in (named := {each.arg for each in made.keywords}) and None not in named
+    ]
+    assert len(kept) > 50
+    assert [place for place, named in kept if "name" not in named] == []
