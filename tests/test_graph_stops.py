@@ -11,6 +11,7 @@ from drivers import Driver, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, tool
+from phronomy.drawing import tree_mermaid
 from phronomy.errors import CheckpointError, InvalidUpdate, NodeFailed, PhronomyError, RunFailed, StateError
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
@@ -250,8 +251,39 @@ def test_the_stop_is_marked_in_the_drawing(driver: Driver) -> None:
     svg = made.to_svg(checkpoint)
     assert svg.startswith("<svg")
     assert all(mark in svg for mark in ("waits for approval", "stopped before", "failed"))
-    assert "<br/>" not in made.to_mermaid()
+    assert made.to_mermaid().count("<br/>") == 1 and '["gate<br/>needs approval"]' in made.to_mermaid()
     assert "waits for approval" not in made.to_svg()
+
+
+def test_the_way_of_a_rejection_and_who_asks_for_approval_are_drawn(driver: Driver) -> None:
+    """A predicate may ask. What a decision changed in the state is said beside what it decided."""
+    home = MemoryStore()
+    made = (
+        StateGraph(Job, name="letters")
+        .add_node("write", driver.function(logs("write")))
+        .add_node(
+            "review", driver.function(logs("review")), requires_approval=lambda state: True, on_rejection="revise"
+        )
+        .add_node("revise", driver.function(logs("revise")))
+        .add_node("send", driver.function(logs("send")), requires_approval=True, on_rejection=END)
+        .add_edge(START, "write")
+        .add_edge("write", "review")
+        .add_edge("review", "send")
+        .add_edge("revise", "review")
+        .add_edge("send", END)
+        .compile(store=home)
+    )
+    text = made.to_mermaid()
+    assert '["review<br/>may need approval"]' in text and '["send<br/>needs approval"]' in text
+    assert [line.strip() for line in text.splitlines() if "rejected" in line] == [
+        'n2 -.->|"rejected"| n3',
+        'n4 -.->|"rejected"| n5',
+    ]
+    asked_for = driver.invoke(made, {}).checkpoint
+    driver.resume(
+        made, asked_for, decisions={asked_for.pending[0].id: Approve()}, update={"log": ["by hand"]}, by="ada"
+    )
+    assert "state edited and review approved by ada" in tree_mermaid(home, asked_for.run_id)
 
 
 def test_a_stop_inside_or_after_is_marked_at_the_node(driver: Driver) -> None:

@@ -105,7 +105,10 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "system_prompt": "write instructions=..., a text or a function",
         **dict.fromkeys(("output_validator", "result_validator"), "write output_guardrails=[...]"),
         "override": "write the option in the call, such as invoke(..., model=...)",
-        **dict.fromkeys(("get_graph", "draw_mermaid"), "write phronomy.drawing.flow_mermaid(...)"),
+        **dict.fromkeys(
+            ("get_graph", "draw_mermaid"),
+            "write graph.to_mermaid(), or tree_mermaid(store, run_id) of phronomy.drawing",
+        ),
         **dict.fromkeys(
             ("to_cli", "cli", "print_response", "to_web"), "use the command: phronomy chat --app module:agent"
         ),

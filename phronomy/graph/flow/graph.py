@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypedDict, get_args
@@ -37,7 +37,7 @@ from phronomy.graph.signals import END, START
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
 from phronomy.observability.announcements import Announcements
-from phronomy.observability.drawings.drawing import flow_mermaid, flow_svg
+from phronomy.observability.drawings.drawing import Edge, flow_mermaid, flow_svg
 from phronomy.observability.hooks import Hooks
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
@@ -544,17 +544,30 @@ class Graph(Runs[Deps, State]):
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
         """Draw the graph as a Mermaid flowchart. With a checkpoint, its place is marked. Raises `CheckpointError`."""
-        return flow_mermaid(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
+        marks, notes = self._marks(checkpoint), self._notes()
+        return flow_mermaid(self._spec.nodes, self._ways(), marked=marks, noted=notes)
 
     def to_svg(self, checkpoint: Checkpoint | None = None) -> str:
         """Draw the graph as SVG. With a checkpoint, its place is marked. Raises `CheckpointError`."""
-        return flow_svg(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
+        return flow_svg(self._spec.nodes, self._ways(), marked=self._marks(checkpoint), noted=self._notes())
+
+    def _ways(self) -> Iterator[Edge]:
+        """The edges as they are drawn, with the ways of rejected nodes."""
+        yield from self._spec.routes.drawn()
+        for name, node in self._spec.nodes.items():
+            if node.on_rejection is not None:
+                yield name, node.on_rejection, "rejected", True
+
+    def _notes(self) -> dict[str, str]:
+        """What is said of each node that asks a human before it runs."""
+        told = {"always": "needs approval", "predicate": "may need approval"}
+        return {name: told[node.gate] for name, node in self._spec.nodes.items() if node.gate in told}
 
     def _marks(self, checkpoint: Checkpoint | None) -> dict[str, str]:
         if checkpoint is None:
             return {}
         marks = marks_of(self.stop_of(checkpoint))
-        if not any(END in edge[:2] for edge in self._spec.routes.drawn()):  # a signal alone leads there
+        if not any(END in edge[:2] for edge in self._ways()):  # a signal alone leads there
             marks.pop(END, None)
         return marks
 

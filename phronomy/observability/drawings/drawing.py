@@ -55,25 +55,38 @@ def tree_svg(store: Store, run_id: str) -> str:
     return svg(_tree(store, run_id))
 
 
-def flow_mermaid(nodes: Iterable[str], edges: Iterable[Edge], *, marked: Mapping[str, str] | None = None) -> str:
+def flow_mermaid(
+    nodes: Iterable[str],
+    edges: Iterable[Edge],
+    *,
+    marked: Mapping[str, str] | None = None,
+    noted: Mapping[str, str] | None = None,
+) -> str:
     """Draw nodes and their edges as a Mermaid flowchart.
 
     An edge is `(source, target, label or None, conditional)`; conditional edges are dashed. `__start__` and `__end__`
-    need not be among the nodes. `marked` has texts for nodes by name, such as "stopped before" or "failed". Raises
-    `ConfigurationError` if an edge or a mark names an unknown node.
+    need not be among the nodes. `marked` has texts for nodes by name, such as "stopped before" or "failed", and `noted`
+    texts about nodes at which no run has stopped, such as "needs approval". Raises `ConfigurationError` if an edge, a
+    mark or a note names an unknown node.
     """
-    return mermaid(_flow(nodes, edges, marked or {}))
+    return mermaid(_flow(nodes, edges, marked or {}, noted or {}))
 
 
-def flow_svg(nodes: Iterable[str], edges: Iterable[Edge], *, marked: Mapping[str, str] | None = None) -> str:
+def flow_svg(
+    nodes: Iterable[str],
+    edges: Iterable[Edge],
+    *,
+    marked: Mapping[str, str] | None = None,
+    noted: Mapping[str, str] | None = None,
+) -> str:
     """Draw nodes and their edges as SVG: a whole document, or an element of a page.
 
     The arguments are those of `flow_mermaid`.
     """
-    return svg(_flow(nodes, edges, marked or {}))
+    return svg(_flow(nodes, edges, marked or {}, noted or {}))
 
 
-def _flow(nodes: Iterable[str], edges: Iterable[Edge], marked: Mapping[str, str]) -> Picture:
+def _flow(nodes: Iterable[str], edges: Iterable[Edge], marked: Mapping[str, str], noted: Mapping[str, str]) -> Picture:
     merged: dict[tuple[str, str, bool], list[str]] = {}
     edges = list(edges)
     if not all(isinstance(edge, tuple) and len(edge) == 4 for edge in edges):
@@ -83,21 +96,23 @@ def _flow(nodes: Iterable[str], edges: Iterable[Edge], marked: Mapping[str, str]
     ends = {name for source, target, _ in merged for name in (source, target)}
     start, end = ([name] if name in ends else [] for name in TERMINALS)
     names = list(dict.fromkeys([*start, *nodes, *end]))
-    if unknown := [name for name in (*ends, *marked) if name not in names]:
+    if unknown := [name for name in (*ends, *marked, *noted) if name not in names]:
         raise ConfigurationError(f"there is no node {quoted_name(min(unknown))} to draw")
     places = {name: place for place, name in enumerate(names)}
     arrows = [
         Arrow(source=places[source], target=places[target], label=", ".join(labels), dashed=conditional)
         for (source, target, conditional), labels in merged.items()
     ]
-    return Picture(title="Graph", boxes=tuple(_node(name, marked.get(name)) for name in names), arrows=tuple(arrows))
+    boxes = tuple(_node(name, marked.get(name), noted.get(name)) for name in names)
+    return Picture(title="Graph", boxes=boxes, arrows=tuple(arrows))
 
 
-def _node(name: str, mark: str | None) -> Box:
+def _node(name: str, mark: str | None, note: str | None) -> Box:
     kind: Kind = "over" if name in TERMINALS else "step"
     if mark is not None:
         kind = "failed" if mark.startswith("failed") else "stop"
-    lines = (TERMINALS.get(name, name), *([mark] if mark else []))
+    said = mark or note
+    lines = (TERMINALS.get(name, name), *([said] if said else []))
     return Box(lines=lines, kind=kind, here=mark is not None)
 
 
@@ -212,10 +227,18 @@ def _voter(vote: Vote) -> str:
 
 def _decided(decisions: Sequence[Decision], parent: Checkpoint) -> list[str]:
     names = {item.id: _stands(item)[1] for item in parent.pending}
-    return [
-        f"{names.get(each.pending_id, each.pending_id)} {SAID[each.kind]}" + (f" by {_who(each.by)}" if each.by else "")
-        for each in decisions
-    ]
+    told: list[str] = []
+    edited: Decision | None = None
+    for each in decisions:
+        # An edit between two steps is of the state, and its id is that of a checkpoint.
+        name = names.get(each.pending_id, "state" if each.kind == "edit" else _short(each.pending_id))
+        what, by = f"{name} {SAID[each.kind]}", f" by {_who(each.by)}" if each.by else ""
+        if edited is not None and edited.by == each.by:
+            told[-1] = f"state edited and {what}{by}"
+        else:
+            told.append(f"{what}{by}")
+        edited = each if name == "state" and each.kind == "edit" else None
+    return told
 
 
 _WAITS: Final[Mapping[Why, str]] = {
