@@ -51,7 +51,7 @@ QUESTIONS = {
     "crash": "docs/recovery/",
     "audit log": "docs/audit/",
     "install from pypi": "docs/tutorial/",
-    "troubleshooting": "docs/errors/",
+    "troubleshooting": "docs/troubleshooting/",
     "multi-agent": "docs/teams/",
     "opentelemetry": "docs/telemetry/",
     "StateGraph": "docs/graphs/",

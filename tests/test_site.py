@@ -376,6 +376,15 @@ def test_the_changelog_is_kept() -> None:
     assert parts and set(parts) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
+def test_what_troubleshooting_quotes_is_said_by_the_code() -> None:
+    page = (DOCS / "troubleshooting.md").read_text()
+    symptoms = re.findall(r"^\| (.+?) \|", page, re.MULTILINE)[2:]
+    quoted = {text for each in symptoms for text in re.findall("`([^`]+)`", each) if not text.startswith("phronomy ")}
+    package = [file.read_text() for file in Path(phronomy.__path__[0]).rglob("*.py")]
+    assert len(symptoms) > 10 and len(quoted) > 5
+    assert [text for text in quoted if not any(text in source for source in package)] == []
+
+
 def test_contributing_names_the_chores_that_there_are() -> None:
     tree = ast.parse((ROOT / "noxfile.py").read_text())
     sessions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
