@@ -258,6 +258,18 @@ To be run: refund
         assert seen in said().replace("\n            ", " "), "what was edited in is quoted in the result"
 
 
+def test_without_the_app_the_first_line_says_how_to_see_the_arguments(said: Callable[[], str]) -> None:
+    (item,) = begin().pending
+    said()
+    hidden = "Arguments are hidden: give --app module:agent, or --reveal to see secrets."
+    for options, is_first in (([], True), (["--reveal"], False)):
+        assert cli.run(["show", item.id, "--store", "sqlite:///runs.db", *options]) == cli.DONE
+        assert (said().partition("\n")[0] == hidden) == is_first
+    assert run("show", item.id) == cli.DONE  # with the app
+    shown = said()
+    assert hidden not in shown and "1042" in shown
+
+
 def test_the_mask_keeps_a_secret_also_where_it_is_revealed(said: Callable[[], str]) -> None:
     """`--yes` asks for `--reveal`, and the text that stands for a secret does not become one by that. Elsewhere it is a text."""
     (item,) = begin().pending

@@ -31,8 +31,10 @@ from phronomy import (
     Reject,
     Respond,
     Result,
+    Step,
     ThreadBusy,
     ToolDefinitionError,
+    sequential,
     tool,
 )
 from phronomy.chat import ChatBot
@@ -137,6 +139,8 @@ MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (lambda: tool(args_schema=Job)(pay), ToolDefinitionError, ("types of the function's parameters",)),  # type: ignore[call-overload]
     (lambda: ChatBot(desk(), None), ConfigurationError, ("write ChatBot(approvals, agent)",)),  # type: ignore[arg-type]
     (lambda: StateGraph(Job).invoke({}), AttributeError, ("compile() first",)),  # type: ignore[attr-defined]
+    (lambda: StateGraph(Job).add_node("a", pay, timeout=-1), GraphError, ("timeout",)),
+    (lambda: sequential(Step(pay, on_failure="never")), GraphError, ("on_failure",)),  # type: ignore[call-arg]
     (lambda: StateGraph(Job).compile(checkpointer=1), GraphError, ("did you mean store?",)),  # type: ignore[call-arg]
 ]
 
@@ -150,6 +154,7 @@ def test_each_mistake_is_an_error_that_says_what_to_write(
     assert type(error.value) is kind
     assert [word for word in words if word not in str(error.value)] == []
     # What one of ours raised for another is no news for whoever made the mistake.
+    assert error.value.__cause__ is None
     assert error.value.__suppress_context__ or error.value.__context__ is None
 
 

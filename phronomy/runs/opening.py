@@ -96,8 +96,9 @@ class Opening:
                     self.store, spec, deps, beginning, partial(let_go, leaves=True), afresh=on_pending == "ignore"
                 )
             except Occupied as occupied:
-                tries[occupied.branch.id] += 1
-                self._make_room(spec, deps, occupied.branch, on_pending)
+                busy = occupied.branch
+            tries[busy.id] += 1
+            self._make_room(spec, deps, busy, on_pending)  # what it raises is no failure of the look at the store
         raise contradiction(beginning.thread_id)
 
     async def _abegin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
@@ -110,8 +111,9 @@ class Opening:
                     self.store, spec, deps, beginning, partial(alet_go, leaves=True), afresh=on_pending == "ignore"
                 )
             except Occupied as occupied:
-                tries[occupied.branch.id] += 1
-                await in_store(self.store, self._make_room, spec, deps, occupied.branch, on_pending)
+                busy = occupied.branch
+            tries[busy.id] += 1
+            await in_store(self.store, self._make_room, spec, deps, busy, on_pending)
         raise contradiction(beginning.thread_id)
 
     def _make_room(self, spec: Spec, deps: object, branch: Branch, on_pending: OnPending) -> None:

@@ -114,7 +114,7 @@ def step_of(
     try:
         step = RunStep(name, run, schema, given) if is_run else FunctionStep(name, run, schema, given)
     except ConfigurationError as error:
-        raise GraphError(f"{where}: {error}") from error
+        raise GraphError(f"{where}: {error}") from None
     step.transform = transform
     return step
 

@@ -34,8 +34,13 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
     mask = Mask(place.agent, reveal=reveal)
     if machine:
         screen.document(run_view(meant, mask, place.store.clock()))
-    else:
-        show_run(screen, meant, mask, place.store)
+        return DONE
+    if place.agent is None and any(map(mask.masked_in, meant.pending)):
+        screen.say(
+            "Arguments are hidden: give --app module:agent, or --reveal to see secrets.",
+            style="yellow",
+        )
+    show_run(screen, meant, mask, place.store)
     return DONE
 
 

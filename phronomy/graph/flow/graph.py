@@ -190,7 +190,7 @@ class StateGraph(
         except GraphError as error:
             raise GraphError(f"graph {self._name!r}, {error}") from None
         except ConfigurationError as error:
-            raise GraphError(f"{where}: {str(error).removeprefix(f'tool {name}: ')}") from error
+            raise GraphError(f"{where}: {str(error).removeprefix(f'tool {name}: ')}") from None
 
     def _inside(self, name: str, node: Runs[Any, object], options: Mapping[str, object]) -> Inside:
         inner = node.spec

@@ -111,14 +111,14 @@ def _change(store: Store, branch: Branch, head: Checkpoint, sent: Added, channel
     sent = sent.evolve(guarded=guarded or bool(begun_with(state).get("input")), at=_now(store))
     try:
         after = apply(state, sent)
-    except IllegalOutcome as error:
+    except IllegalOutcome:
         ended = branch.status in ENDED or state.ended is not None
         raise CheckpointAlreadyResumed(
             f"run {branch.run_id} {'has ended' if ended else 'is ending'}, so nobody would read the message: begin a run with it on"
             " the same thread. Nothing was sent",
             checkpoint_id=head.id,
             progress="ended" if ended else "running" if branch.is_held(store.clock()) else "unknown",
-        ) from error
+        ) from None
     _check_room(branch, (*state.unread, *state.added), sent)
     # Where somebody who wrote may not approve, what waits is listed anew with them.
     known = {item.id: item for item in state.pending}
