@@ -77,8 +77,8 @@ sys.exit(f"import phronomy loads {{', '.join(heavy)}}" if heavy else 0)
 NEEDS_LITELLM = """
 from phronomy import Agent, ConfigurationError
 try:
-    print(Agent(name="desk", model="groq/llama").spec.model)
-    exit(Agent(name="desk", model="anthropic/claude").spec.model)
+    print(Agent(name="desk", model="groq/llama").spec.model, Agent(name="desk", model="anthropic/claude").spec.model)
+    exit(Agent(name="desk", model="gemini/gemini-3-pro").spec.model)
 except ConfigurationError as error:
     exit(0 if "pip install 'phronomy[litellm]'" in str(error) else error)
 """

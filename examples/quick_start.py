@@ -2,7 +2,7 @@
 
     OPENAI_API_KEY=... python examples/quick_start.py
 
-`PHRONOMY_MODEL` names another model (`groq/...`, `ollama/...`, and with litellm installed `anthropic/...`); docs/models.md says
+`PHRONOMY_MODEL` names another model (`anthropic/...`, `ollama/...`, and with litellm installed `gemini/...`); docs/models.md says
 which variable has the key.
 """
 

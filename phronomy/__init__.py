@@ -129,6 +129,7 @@ if TYPE_CHECKING:
     from phronomy.mcp.server import MCPServer
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
+    from phronomy.models.messages import MessagesModel
     from phronomy.models.responses import ResponsesModel
     from phronomy.observability.events import Event
     from phronomy.observability.telemetry import Telemetry
@@ -183,6 +184,7 @@ _LAZY = {
     "LiteLLMModel": "phronomy.models.litellm",
     "LocalState": "phronomy.teams.local",
     "MCPServer": "phronomy.mcp.server",
+    "MessagesModel": "phronomy.models.messages",
     "MemberState": "phronomy.teams.local",
     "Orchestrator": "phronomy.teams.orchestrator",
     "Pattern": "phronomy.teams.patterns",
@@ -309,6 +311,7 @@ __all__ = [
     "MemoryFailed",
     "MemoryStore",
     "Message",
+    "MessagesModel",
     "Model",
     "ModelConnectionError",
     "ModelError",

@@ -27,12 +27,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from phronomy import Agent, LiteLLMModel, MemoryStore, RunFailed, tool
-from phronomy.models import ChatCompletionsModel, ResponsesModel
+from phronomy.models import ChatCompletionsModel, MessagesModel, ResponsesModel
 from phronomy.testing import ChatServer, Fault
+from phronomy.testing.message_protocol import MessageAnswer
+from phronomy.testing.scripted import history_problem
 
-WAYS = ("chat", "chat streamed", "responses", "responses streamed", "litellm", "litellm streamed")
+WAYS = (
+    *("chat", "chat streamed", "responses", "responses streamed"),
+    *("messages", "messages streamed", "litellm", "litellm streamed"),
+)
 NAMES = ("read", "delete", "note")
-WHOLE = ("stop", "tool_calls")
+WHOLE = ("stop", "tool_calls", "end_turn", "tool_use")
 ENDS = ("length", "error", "tired", "max_tokens", "pause_turn", "incomplete")
 WAITS = ("mcp_approval_request", "computer_call", "custom_tool_call", "shell_call", "later_call")
 ODD: tuple[Any, ...] = (
@@ -54,7 +59,7 @@ ODD: tuple[Any, ...] = (
     "a.b",
     "\ud800",
 )
-LAST = ("response.completed", "response.incomplete", "response.failed")
+LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
 TEXT = "It is on its way."
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -104,7 +109,8 @@ def reply_of(rng: random.Random, way: str) -> Odd:
     calls = calls_of(rng)
     text = TEXT if not calls else ""
     streamed = way.endswith("streamed")
-    make = _response if way.startswith("responses") else _completion
+    kinds = {"responses": _response, "messages": _message}
+    make = kinds.get(way.partition(" ")[0], _completion)
     return Odd(body=make(rng, calls, text, streamed), streamed=streamed, calls=calls, text=text)
 
 
@@ -155,6 +161,30 @@ def _response(rng: random.Random, calls: list[Said], text: str, streamed: bool) 
         events.append({"type": "response.output_item.done", "output_index": place, "item": item})
     kept = whole if rng.random() < 0.6 else {**whole, "output": []}  # some gateways leave the items out
     return [*events, {"type": "response.completed", "response": kept}]
+
+
+def _message(rng: random.Random, calls: list[Said], text: str, streamed: bool) -> Any:
+    texts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    uses = [
+        {"type": "tool_use", "id": one.id, "name": one.name, "input": json.loads(one.arguments or "{}")}
+        for one in calls
+    ]
+    end = {"stop_reason": "tool_use" if calls else "end_turn"}
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "m"}
+    if not streamed:
+        return {**head, "content": [*texts, *uses], **end}
+    events: list[Any] = [{"type": "message_start", "message": {**head, "content": [], "stop_reason": None}}]
+    pieces = [("text_delta", "text", text)] * len(texts) + [
+        ("input_json_delta", "partial_json", one.arguments) for one in calls
+    ]
+    for index, (block, (kind, key, said)) in enumerate(zip([*texts, *uses], pieces, strict=True)):
+        begun = {**block, **({"text": ""} if kind == "text_delta" else {"input": {}})}
+        events.append({"type": "content_block_start", "index": index, "content_block": begun})
+        for part in _cut(rng, said):
+            delta = {"type": kind, key: part}
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    return [*events, {"type": "message_delta", "delta": end}, {"type": "message_stop"}]
 
 
 def _cut(rng: random.Random, text: str) -> list[str]:
@@ -211,7 +241,7 @@ def _drop_key(rng: random.Random, odd: Odd) -> str:
 def _end(rng: random.Random, odd: Odd) -> str:
     reason = rng.choice(ENDS)
     for place in _places(odd.body):
-        if place[-1] in ("finish_reason", "status") and _at(odd.body, place) in (*WHOLE, "completed"):
+        if place[-1] in ("finish_reason", "status", "stop_reason") and _at(odd.body, place) in (*WHOLE, "completed"):
             _at(odd.body, place[:-1])[place[-1]] = "incomplete" if place[-1] == "status" else reason
     return f"ended with {reason}"
 
@@ -270,7 +300,14 @@ def _no_ids(rng: random.Random, odd: Odd) -> str:
 
 def _fragments(odd: Odd) -> list[dict[str, Any]]:
     places = [place for place in _places(odd.body) if len(place) > 1 and place[-2] == "tool_calls"]
-    return [found for place in places if isinstance(found := _at(odd.body, place), dict)]
+    found = [_at(odd.body, place) for place in places]
+    blocks = [
+        one
+        for event in odd.body
+        if isinstance(event, dict) and "index" in event
+        for one in (event, event.get("content_block"))
+    ]
+    return [one for one in (*found, *blocks) if isinstance(one, dict)]
 
 
 # What was sent, read as loosely as can be
@@ -287,11 +324,11 @@ def strings(value: Any) -> Iterator[str]:
 def look(odd: Odd) -> None:
     """Find out whether the reply says that it is whole, and whether an item of it waits for an answer."""
     body = _read(odd.body) if odd.streamed else odd.body
-    found: dict[str, list[Any]] = {"finish_reason": [], "status": []}
+    found: dict[str, list[Any]] = {"finish_reason": [], "status": [], "stop_reason": []}
     for place in _places(body):
         if place[-1] in found:
             found[place[-1]].append(_at(body, place))
-    told = [reason for reason in (*found["finish_reason"], *found["status"]) if reason in ENDS]
+    told = [reason for reasons in found.values() for reason in reasons if reason in ENDS]
     odd.whole = not told
     if odd.streamed and not ("[DONE]" in body or any(isinstance(event, dict) and _is_end(event) for event in body)):
         odd.whole = False
@@ -311,7 +348,7 @@ def _read(events: list[Any]) -> list[Any]:
 
 
 def _is_end(event: dict[str, Any]) -> bool:
-    if str(event.get("type")).startswith("response."):
+    if str(event.get("type")).startswith(("response.", "message_")):
         return event["type"] in LAST
     choices = event.get("choices")
     return isinstance(choices, list) and any(isinstance(one, dict) and one.get("finish_reason") for one in choices)
@@ -337,6 +374,9 @@ def check_request(body: dict[str, Any]) -> None:
     """Refuse a request that a strict provider would refuse. Raises `Broken`."""
     if "input" in body:
         _check_items(body["input"])
+    elif "max_tokens" in body:  # the server of the tests is as strict as the provider is
+        problem = history_problem(MessageAnswer.turns(body))
+        _need(problem is None, "a history", problem)
     else:
         _check_messages(body["messages"])
 
@@ -431,6 +471,7 @@ class Endpoint:
         return {
             "chat": ChatCompletionsModel("m", **given),
             "responses": ResponsesModel("m", **given),
+            "messages": MessagesModel("m", **given),
             "litellm": LiteLLMModel("openai/m", **given),
         }
 
@@ -496,6 +537,10 @@ def _check_done(odd: Odd, done: list[tuple[str, str]]) -> None:
 
 _MOVES = (
     "arguments",
+    "input",
+    "value",
+    "partial_json",
+    "content_block",
     "delta",
     "function",
     "item",

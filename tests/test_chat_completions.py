@@ -32,6 +32,7 @@ from phronomy.errors import (
 from phronomy.models import (
     ChatCompletionsModel,
     LiteLLMModel,
+    MessagesModel,
     ModelReply,
     ModelRequest,
     ModelSettings,
@@ -46,7 +47,7 @@ USER = Message(role="user", content="Refund order 1042, secret-canary-77")
 REQUEST = ModelRequest(messages=(USER,))
 KEY = "key-canary-5Yb2"
 URL = "http://provider.test/v1/chat/completions"
-DIRECT = [ChatCompletionsModel, ResponsesModel]
+DIRECT = [ChatCompletionsModel, MessagesModel, ResponsesModel]
 
 
 def model_at(server: ChatServer, **options: Any) -> ChatCompletionsModel:

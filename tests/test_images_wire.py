@@ -15,7 +15,18 @@ from loopback import loopback
 from tables import each
 from test_images import GIF, PNG, part, text
 
-from phronomy import Agent, ChatCompletionsModel, Image, LiteLLMModel, Message, Model, ModelError, ResponsesModel, tool
+from phronomy import (
+    Agent,
+    ChatCompletionsModel,
+    Image,
+    LiteLLMModel,
+    Message,
+    MessagesModel,
+    Model,
+    ModelError,
+    ResponsesModel,
+    tool,
+)
 from phronomy.models import ModelRequest
 from phronomy.models.formats.chat_completions import request_messages
 from phronomy.records.messages import ToolCall
@@ -179,9 +190,10 @@ def claude(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_anthropic_has_them_in_the_result_of_the_call(driver: Driver) -> None:
+@pytest.mark.parametrize("kind", [MessagesModel, LiteLLMModel], ids=["direct", "litellm"])
+def test_anthropic_has_them_in_the_result_of_the_call(driver: Driver, kind: Any) -> None:
     with provider(claude) as (url, bodies):
-        model = LiteLLMModel("anthropic/claude-sonnet-4-5", base_url=url, api_key=KEY, retry_wait=0)
+        model = kind("anthropic/claude-sonnet-4-5", base_url=url, api_key=KEY, retry_wait=0)
         assert driver.invoke(agent(model), "How were sales?").output == "It goes up."
     said = bodies[1]["messages"][-1]
     assert [each["role"] for each in bodies[1]["messages"]] == ["user", "assistant", "user"]

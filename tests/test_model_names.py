@@ -5,27 +5,33 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import respx
 
 from phronomy import Agent, AuthenticationError, ConfigurationError, LiteLLMModel, Message, ModelRequest
-from phronomy.models import ChatCompletionsModel, as_model, by_name
+from phronomy.models import ChatCompletionsModel, MessagesModel, as_model, by_name
 from phronomy.models import litellm as litellm_model
-from phronomy.models.providers import PROVIDERS, Provider
+from phronomy.models.providers import ANTHROPIC, PROVIDERS, Provider
 from phronomy.testing import ChatServer
 
 REQUEST = ModelRequest(messages=(Message(role="user", content="Hi"),))
 ANSWER = {"choices": [{"message": {"content": "Hello."}}]}
 EVENTS = 'data: {"choices": [{"delta": {"content": "Hello."}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-VARIABLES = {variable for each in PROVIDERS.values() for variable in (*each.keys, each.address) if variable is not None}
+VARIABLES = {
+    variable
+    for each in (ANTHROPIC, *PROVIDERS.values())
+    for variable in (*each.keys, each.address)
+    if variable is not None
+}
 
 DIRECT = {
     "deepseek": "https://api.deepseek.com/beta",  # litellm asks the beta endpoints always
     "ollama": "http://localhost:11434",  # litellm speaks Ollama's own protocol
     "ollama_chat": None,
+    "anthropic": None,
     "openai": None,  # these are left to whoever makes the request
     "openrouter": None,
 }
@@ -63,8 +69,43 @@ def test_the_environment_chooses_what_a_name_becomes(monkeypatch: pytest.MonkeyP
     model = as_model("groq/llama-3.3-70b-versatile")
     assert isinstance(model, ChatCompletionsModel) and model.name == "groq/llama-3.3-70b-versatile"
     monkeypatch.setenv("PHRONOMY_MODEL_BACKEND", "litelm")
-    with pytest.raises(ConfigurationError, match="litellm, chat_completions or responses, not 'litelm'"):
+    with pytest.raises(ConfigurationError, match="litellm, direct, chat_completions or responses, not 'litelm'"):
         as_model("openai/gpt-4o")
+
+
+DIRECT_KINDS = [
+    ("anthropic/claude-opus-5", MessagesModel, "https://api.anthropic.com/v1/messages"),
+    ("claude-sonnet-4-6", MessagesModel, "https://api.anthropic.com/v1/messages"),
+    ("openai/gpt-4o", ChatCompletionsModel, "https://api.openai.com/v1/chat/completions"),
+    ("groq/llama", ChatCompletionsModel, "https://api.groq.com/openai/v1/chat/completions"),
+]
+
+
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize(("name", "kind", "address"), DIRECT_KINDS)
+def test_a_name_goes_to_its_provider_in_the_protocol_of_that(
+    name: str, kind: Any, address: str, installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if installed:
+        assert isinstance(as_model(name), LiteLLMModel)
+        monkeypatch.setenv("PHRONOMY_MODEL_BACKEND", "direct")
+    else:
+        for module in (by_name, litellm_model):
+            monkeypatch.setattr(module, "has_litellm", lambda: False)
+    model: Any = as_model(name)
+    assert (type(model), model.name, model._url) == (kind, name, address)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.test/v1")
+    moved = address.replace("https://api.openai.com", "http://gateway.test")
+    assert cast(Any, as_model(name))._url == moved
+
+
+def test_a_model_of_anthropic_speaks_no_chat_completions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHRONOMY_MODEL_BACKEND", "chat_completions")
+    for make in (as_model, ChatCompletionsModel.from_name):
+        with pytest.raises(ConfigurationError, match="use a MessagesModel, or set PHRONOMY_MODEL_BACKEND=direct"):
+            make("anthropic/claude-opus-5")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.test/v1")  # of one that does
+    assert isinstance(as_model("anthropic/claude-opus-5"), ChatCompletionsModel)
 
 
 @pytest.mark.parametrize("name", [None, 5, b"openai/gpt-4o", ["openai/gpt-4o"]])
@@ -96,7 +137,7 @@ def test_without_litellm_the_address_of_openai_is_that_of_its_own_names_alone(mo
         assert isinstance(model, ChatCompletionsModel)
         hosts[name] = asked(model).url.host
     assert hosts == {"openai/gpt-4o": "gateway.test", "gpt-4o": "gateway.test", "groq/llama": "api.groq.com"}
-    for name in ("Groq/llama", "anthropic/claude-opus-5"):
+    for name in ("Groq/llama", "gemini/gemini-3-pro"):
         with pytest.raises(ConfigurationError, match="PHRONOMY_MODEL_BACKEND=chat_completions has every name go to"):
             as_model(name)
 
@@ -124,10 +165,12 @@ def test_openais_own_names_need_no_provider_before_them(name: str) -> None:
 @pytest.mark.usefixtures("without_litellm")
 @pytest.mark.parametrize(
     "name",
-    ["anthropic/claude-opus-5", "gemini/gemini-3-pro", "llama", "o", "gpt-/x", "groq/", "/x", "Groq/x", "gpt-4 o"],
+    ["anthropic/", "Claude-x", "gemini/gemini-3-pro", "llama", "o", "gpt-/x", "groq/", "/x", "Groq/x", "gpt-4 o"],
 )
 def test_without_litellm_another_name_says_what_to_install(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"pip install 'phronomy\[litellm\]'.* groq, .*ChatCompletionsModel"):
+    with pytest.raises(
+        ConfigurationError, match=r"pip install 'phronomy\[litellm\]'.* anthropic, .* groq, .*ChatCompletionsModel"
+    ):
         _ = Agent(name="desk", model=name).spec
 
 
@@ -142,7 +185,7 @@ def test_whoever_demands_litellm_where_there_is_none_hears_of_it_at_once(monkeyp
 def test_each_address_and_key_is_that_of_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
     litellm: Any = litellm_model._load()
     wrong = []
-    for name, provider in PROVIDERS.items():
+    for name, provider in {**PROVIDERS, "anthropic": ANTHROPIC}.items():
         found = [litellm.get_llm_provider(f"{name}/m")[3]]
         ours: list[str | None] = [DIRECT.get(name, provider.url)]
         if name not in DIRECT:
@@ -230,12 +273,12 @@ def test_the_page_has_the_table_as_it_is() -> None:
             rows[name] = words
     told: dict[str, list[list[str]]] = {
         name: [[each.url] if each.url else [], [each.address] if each.address else [], list(each.keys)]
-        for name, each in PROVIDERS.items()
+        for name, each in {**PROVIDERS, "anthropic": ANTHROPIC}.items()
     }
     assert rows == told
 
 
 def test_the_table_holds_addresses_over_tls_or_of_this_machine() -> None:
-    for each in PROVIDERS.values():
+    for each in (ANTHROPIC, *PROVIDERS.values()):
         assert isinstance(each, Provider)
         assert each.url is None or re.match(r"https://[\w.-]+(/[\w/]+)?$|http://localhost:\d+/v1$", each.url)

@@ -22,7 +22,7 @@ from drivers import DRIVERS, PATIENCE, STREAMED, Driver
 from providers import Anthropic, Chat, Cut, DeepSeek, Gemini, OpenRouter, Provider, exact
 
 from phronomy import Agent, Approve, LiteLLMModel, ModelConnectionError, ModelError, ModelSettings, SQLiteStore, tool
-from phronomy.models import ChatCompletionsModel, Model
+from phronomy.models import ChatCompletionsModel, MessagesModel, Model
 
 pytestmark = [  # what litellm looks at in a chunk of a stream is deprecated in pydantic
     pytest.mark.filterwarnings("ignore:Accessing the 'model_:pydantic.warnings.PydanticDeprecatedSince211")
@@ -74,10 +74,15 @@ BLOCKS: list[Any] = [
 ]
 
 
+THINKS = ModelSettings(max_tokens=4096, extra={"thinking": {"type": "enabled", "budget_tokens": 1024}})
+
+
 def claude(url: str) -> Model:
-    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
-    settings = ModelSettings(max_tokens=4096, extra=thinking)
-    return LiteLLMModel("anthropic/claude-sonnet-4-5", base_url=url, api_key="none", retry_wait=0, settings=settings)
+    return MessagesModel("claude-sonnet-4-5", base_url=url, api_key="none", retry_wait=0, settings=THINKS)
+
+
+def claude_by_litellm(url: str) -> Model:
+    return LiteLLMModel("anthropic/claude-sonnet-4-5", base_url=url, api_key="none", retry_wait=0, settings=THINKS)
 
 
 def blocks_in(body: dict[str, Any]) -> list[Any]:
@@ -188,6 +193,7 @@ class Case:
 
 CASES = {
     "anthropic": Case(Anthropic, BLOCKS, claude, blocks_in),
+    "anthropic by litellm": Case(Anthropic, BLOCKS, claude_by_litellm, blocks_in),
     "gemini": Case(Gemini, PARTS, gemini, parts_in, joined),
     "openrouter": Case(OpenRouter, ROUTED, direct),
     "deepseek": Case(DeepSeek, REASONED, direct),
@@ -254,6 +260,21 @@ def test_what_was_signed_goes_back_as_it_came_from_any_process(way: str, tmp_pat
             assert [exact(case.said_in(body)) for body in served[name].requests] == [
                 exact(expected[:number]) for number in range(4)
             ], name
+
+
+@pytest.mark.parametrize("first", [claude, claude_by_litellm])
+def test_a_conversation_with_anthropic_goes_on_with_litellm_and_without(
+    driver: Driver, first: Callable[[str], Model], tmp_path: Path
+) -> None:
+    ways = [first, claude, claude_by_litellm, claude]
+    cases = [Case(Anthropic, BLOCKS, way) for way in ways]
+    with Anthropic(*BLOCKS) as provider, SQLiteStore(tmp_path / "runs.db") as store:
+        stopped = driver.invoke(agent_of(cases[0], driver, store, provider.base_url), "Refund all", thread_id="t")
+        for case in cases[1:3]:
+            stopped = approved(case, driver, store, provider.base_url, stopped.checkpoint.id)
+        thanked = driver.invoke(agent_of(cases[3], driver, store, provider.base_url), "Thank you", thread_id="t")
+    assert (thanked.output, provider.refused) == ("You are welcome.", [])
+    assert [exact(blocks_in(body)) for body in provider.requests] == [exact(BLOCKS[:number]) for number in range(4)]
 
 
 # Streams that are cut

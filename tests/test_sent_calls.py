@@ -11,11 +11,11 @@ from drivers import DRIVERS, Driver
 from tables import each
 
 from phronomy import Agent, LiteLLMModel, MemoryStore, Message, ModelError, RunFailed, ToolCall, tool
-from phronomy.models import ChatCompletionsModel, ModelRequest, ResponsesModel
+from phronomy.models import ChatCompletionsModel, MessagesModel, ModelRequest, ResponsesModel
 from phronomy.models.formats.chat_completions import request_conversation, request_messages
 from phronomy.models.formats.responses import wire_items
 from phronomy.models.formats.sent_calls import sent_arguments, sent_id, sent_name
-from phronomy.testing import ChatServer, ScriptedModel, call, say
+from phronomy.testing import ChatServer, Fault, ScriptedModel, call, say
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 LONG = "call_" + "x" * 90
@@ -112,6 +112,21 @@ def test_what_goes_back_over_the_responses_api_is_valid(driver: Driver) -> None:
         assert len(one["call_id"]) <= 64
         assert NAME.fullmatch(one["name"])
         assert isinstance(json.loads(one["arguments"]), dict)
+
+
+def test_what_goes_back_over_the_messages_api_is_valid(driver: Driver) -> None:
+    blocks = [
+        {"type": "tool_use", "id": f"{LONG}:{n}", "name": name, "input": arguments}
+        for n, (name, arguments) in enumerate(WRITTEN)
+    ]
+    with ChatServer([Fault(status=200, body={"content": blocks, "stop_reason": "tool_use"}), "Done."]) as server:
+        model = MessagesModel("m", base_url=server.base_url, api_key="k", max_attempts=1)
+        driver.invoke(Agent(name="a", model=model, tools=[note], store=MemoryStore()), "Go")
+        _, said, told = (message["content"] for message in server.requests[1]["messages"])
+    assert [one["id"] for one in said] == [one["tool_use_id"] for one in told]
+    for one in said:
+        assert NAME.fullmatch(one["id"]) and NAME.fullmatch(one["name"])
+        assert isinstance(one["input"], dict)
 
 
 def test_a_history_from_elsewhere_is_valid_too() -> None:

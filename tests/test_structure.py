@@ -238,7 +238,7 @@ LAZY = {
     "phronomy.models.http.sse": {"httpx2"},
     "phronomy.cli.apps": {"phronomy.stores.sql.sqlite"},
     "phronomy.models.by_name": {
-        f"phronomy.models.{one}" for one in ("chat_completions", "litellm", "responses")
+        f"phronomy.models.{one}" for one in ("chat_completions", "litellm", "messages", "responses")
     },  # which backend
     "phronomy.stores": {
         "phronomy.stores.sql.postgres",

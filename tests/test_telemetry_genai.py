@@ -31,7 +31,7 @@ from phronomy import (
     tool,
 )
 from phronomy.foundation.quoting import HIDDEN
-from phronomy.models import ChatCompletionsModel, LiteLLMModel, ModelReply, ModelRequest, ResponsesModel
+from phronomy.models import ChatCompletionsModel, LiteLLMModel, MessagesModel, ModelReply, ModelRequest, ResponsesModel
 from phronomy.observability.genai import conversation, settings_of
 from phronomy.observability.masking import Masking
 from phronomy.testing import ChatServer, ScriptedModel, call, say
@@ -148,7 +148,12 @@ def test_a_reply_says_how_the_model_was_asked_and_what_it_used(each: Driver, des
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(ChatCompletionsModel, "gpt-4o"), (ResponsesModel, "gpt-4o"), (LiteLLMModel, "openai/gpt-4o")],
+    [
+        (ChatCompletionsModel, "gpt-4o"),
+        (ResponsesModel, "gpt-4o"),
+        (MessagesModel, "anthropic/claude"),
+        (LiteLLMModel, "openai/gpt-4o"),
+    ],
 )
 def test_what_a_provider_says_of_its_reply_is_on_its_span(each: Driver, desk: Desk, kind: Any, name: str) -> None:
     used = Usage(requests=1, input_tokens=30, output_tokens=9, cached_tokens=20, reasoning_tokens=4)

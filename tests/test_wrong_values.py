@@ -52,6 +52,7 @@ from phronomy import (
     Memory,
     MemoryStore,
     Message,
+    MessagesModel,
     ModelReply,
     ModelSettings,
     Orchestrator,
@@ -200,7 +201,7 @@ TABLE: list[tuple[Any, list[dict[str, Any]]]] = [
                 {"model": [CANARY]},
             ],
         )
-        for direct in (ChatCompletionsModel, ResponsesModel)
+        for direct in (ChatCompletionsModel, MessagesModel, ResponsesModel)
     ),
     (LiteLLMModel, [{"model": "x", "api_key": [CANARY]}, {"model": "x", "base_url": 3}, {"model": 3}]),
     (ModelReply, [{"message": CANARY}, {"message": Message(role="assistant"), "usage": CANARY}]),

@@ -21,12 +21,14 @@ from phronomy.models.settings import ModelSettings
 if TYPE_CHECKING:
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
+    from phronomy.models.messages import MessagesModel
     from phronomy.models.responses import ResponsesModel
 
 __all__ = [
     "ChatCompletionsModel",
     "Delta",
     "LiteLLMModel",
+    "MessagesModel",
     "Model",
     "ModelReply",
     "ModelRequest",
@@ -43,6 +45,7 @@ __all__ = [
 _LAZY = {
     "ChatCompletionsModel": ".chat_completions",
     "LiteLLMModel": ".litellm",
+    "MessagesModel": ".messages",
     "ResponsesModel": ".responses",
 }
 

@@ -1,4 +1,4 @@
-"""The providers that speak chat completions: where each is, and which variables of the environment hold its address and key.
+"""The providers that are reached without litellm: where each is, and which variables of the environment hold its address and key.
 
 The names before the slash, and the variables, are those that litellm has, so that a name means the same with it and without it.
 The addresses are those of the providers' own references.
@@ -36,12 +36,17 @@ class Provider:
         if self.address is not None and (found := (os.environ.get(self.address) or "").rstrip("/")):
             if not found.startswith(("http://", "https://")):
                 raise ConfigurationError(f"{self.address} is an address that begins with http:// or https://")
-            return found if found.endswith(self.path) else found + self.path
+            return self.whole(found)
         if self.url is None:
             raise ConfigurationError(
                 f"nothing says where {quoted_name(name)} is: set {self.address}, or give a ChatCompletionsModel its base_url"
             )
         return self.url
+
+    def whole(self, url: str) -> str:
+        """The address with the path that people leave out."""
+        url = url.rstrip("/")
+        return url if url.endswith(self.path) else url + self.path
 
     def key(self) -> str:
         """The key that the environment holds; empty without one."""
@@ -49,6 +54,9 @@ class Provider:
 
 
 OPENAI: Final = Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
+
+ANTHROPIC: Final = Provider("https://api.anthropic.com/v1", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", path="/v1")
+"""It speaks a protocol of its own: the Messages API."""
 
 _OLLAMA: Final = Provider("http://localhost:11434/v1", ("OLLAMA_API_KEY",), "OLLAMA_API_BASE", path="/v1")
 
@@ -78,6 +86,7 @@ PROVIDERS: Final = {
     ),
     "xai": Provider("https://api.x.ai/v1", ("XAI_API_KEY",), "XAI_API_BASE"),
 }
+"""Those that speak chat completions."""
 
 _WITH_COLON: Final = {
     **{name: name for name in (*PROVIDERS, "anthropic", "azure", "bedrock", "cohere", "gemini", "vertex_ai")},
@@ -95,9 +104,16 @@ _WITH_COLON: Final = {
 _OPENAIS_OWN: Final = re.compile(r"(gpt|chatgpt|o\d)[\w.-]*")
 """Names of models that need none of a provider before them."""
 
+_ANTHROPICS: Final = re.compile(r"anthropic/.+|claude-[\w.-]+")
+
+
+def is_anthropics(name: str) -> bool:
+    """Whether the name is that of a model of Anthropic, which speaks the Messages API."""
+    return isinstance(name, str) and _ANTHROPICS.fullmatch(name) is not None
+
 
 def provider_of(name: str) -> tuple[Provider, str]:
-    """The provider of the model of this name, and the provider's own name for the model.
+    """The provider of the model of this name that speaks chat completions, and the provider's own name for the model.
 
     Raises `ConfigurationError` for a name of which the table knows no provider.
     """
@@ -108,11 +124,16 @@ def provider_of(name: str) -> tuple[Provider, str]:
         return PROVIDERS[before], model
     if _OPENAIS_OWN.fullmatch(name):
         return OPENAI, name
+    if is_anthropics(name):
+        raise ConfigurationError(
+            f"{quoted_name(name)} is reached by the Messages API, and not by chat completions: use a MessagesModel, or set "
+            "PHRONOMY_MODEL_BACKEND=direct"
+        )
     check_slash(name)
     gateway = "; PHRONOMY_MODEL_BACKEND=chat_completions has every name go to OPENAI_BASE_URL"
     raise ConfigurationError(
-        f"{quoted_name(name)} names no provider that is reached without litellm: pip install 'phronomy[litellm]', "
-        f"begin the name with one of {', '.join(sorted(PROVIDERS))} and a slash, or give a ChatCompletionsModel its base_url"
+        f"{quoted_name(name)} names no provider that is reached without litellm: pip install 'phronomy[litellm]', begin the "
+        f"name with one of {', '.join(sorted(('anthropic', *PROVIDERS)))} and a slash, or give a ChatCompletionsModel its base_url"
         f"{gateway if os.environ.get('OPENAI_BASE_URL') else ''}"
     )
 

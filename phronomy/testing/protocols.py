@@ -1,4 +1,4 @@
-"""The two protocols of the loopback server, each with its refusals, its whole answers, and its streams. Pure.
+"""The protocols of OpenAI that the loopback server speaks, each with its refusals, its whole answers, and its streams. Pure.
 
 Both are as strict as the providers are. Chat completions: https://platform.openai.com/docs/api-reference/chat. Responses:
 https://platform.openai.com/docs/api-reference/responses and https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -57,7 +57,7 @@ class Completion(Answer):
     def turns(cls, body: dict[str, Any]) -> list[Turn]:
         found: list[Turn] = []
         beside = False
-        for number, message in enumerate(_history(body, cls.history)):
+        for number, message in enumerate(history_of(body, cls.history)):
             role = message.get("role") if isinstance(message, dict) else None
             if role not in ("system", "developer", "user", "assistant", "tool"):
                 raise ValueError(f"messages[{number}] has no role that is known")
@@ -106,7 +106,8 @@ class Completion(Answer):
         return counts
 
 
-def _history(body: Mapping[str, object], name: str) -> list[Any]:
+def history_of(body: Mapping[str, object], name: str) -> list[Any]:
+    """The field of a request that holds what was said. Raises `ValueError` where there is none, or no model is named."""
     if not isinstance(body.get("model"), str):
         raise ValueError("you must provide a model parameter")
     said = body.get(name)
@@ -120,12 +121,13 @@ def _is_call(call: Any) -> bool:
     return (
         isinstance(function, dict)
         and call.get("type") == "function"
-        and _texts(call, "id")
-        and _texts(function, "name", "arguments")
+        and has_texts(call, "id")
+        and has_texts(function, "name", "arguments")
     )
 
 
-def _texts(value: Mapping[str, object], *names: str) -> bool:
+def has_texts(value: Mapping[str, object], *names: str) -> bool:
+    """Whether all of these fields are text."""
     return all(isinstance(value.get(name), str) for name in names)
 
 
@@ -144,12 +146,13 @@ def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _is_part(part: object, kinds: Container[object]) -> bool:
+def is_part(part: object, kinds: Container[object]) -> bool:
+    """Whether it is a part of a content, of one of these kinds."""
     return isinstance(part, dict) and part.get("type") in kinds
 
 
 def _is_text(content: Any) -> bool:
-    return isinstance(content, str) or all(_is_part(part, ("text",)) for part in content)
+    return isinstance(content, str) or all(is_part(part, ("text",)) for part in content)
 
 
 # The Responses API
@@ -174,7 +177,7 @@ class Response(Answer):
         found: list[Turn] = []
         replies = False  # what a model says in one reply is several items
         thought = ""  # reasoning goes with what it led to
-        for number, item in enumerate(_history(body, cls.history)):
+        for number, item in enumerate(history_of(body, cls.history)):
             role, calls, answers = _turn(item, f"input[{number}]")
             if thought and role != "assistant":
                 raise ValueError(thought)
@@ -273,13 +276,13 @@ def _turn(item: Any, where: str) -> Turn:
         raise ValueError(f"{where} has no type that is known")
     if kind == "function_call_output":
         output = item.get("output")
-        if not _texts(item, "call_id") or not isinstance(output, (str, list)):
+        if not has_texts(item, "call_id") or not isinstance(output, (str, list)):
             raise ValueError(f"{where}: the output of a call has a call_id, and output as text or a list")
-        if isinstance(output, list) and not all(_is_part(part, _PARTS["user"]) for part in output):
+        if isinstance(output, list) and not all(is_part(part, _PARTS["user"]) for part in output):
             raise ValueError(f"{where}: the output of a call is text, or a list of {', '.join(_PARTS['user'])}")
         return "tool", [], item["call_id"]
     if kind == "function_call":
-        if not _texts(item, "call_id", "name", "arguments"):
+        if not has_texts(item, "call_id", "name", "arguments"):
             raise ValueError(f"{where}: a call has a call_id, a name, and arguments as text")
         return "assistant", [item["call_id"]], None
     if kind == "reasoning" and not isinstance(item.get("summary"), list):
@@ -291,7 +294,7 @@ def _turn(item: Any, where: str) -> Turn:
         raise ValueError(f"{where} has no role that is known")
     kinds = _PARTS.get(role, _PARTS["user"])
     parts = content if isinstance(content, list) else [{"type": kinds[0]}] if isinstance(content, str) else [None]
-    if not all(_is_part(part, kinds) for part in parts):
+    if not all(is_part(part, kinds) for part in parts):
         raise ValueError(f"{where}: the content is a text, or a list of {', '.join(kinds)}")
     return role, [], None
 
@@ -340,7 +343,3 @@ def _summary(summary: list[dict[str, Any]], at: dict[str, Any]) -> Iterator[dict
             yield {"type": "response.reasoning_summary_text.delta", **here, "delta": piece}
         yield {"type": "response.reasoning_summary_text.done", **here, "text": part["text"]}
         yield {"type": "response.reasoning_summary_part.done", **here, "part": part}
-
-
-SPOKEN: Final[dict[str, type[Answer]]] = {"/v1/chat/completions": Completion, "/v1/responses": Response}
-"""The protocol of each path."""

@@ -1,4 +1,4 @@
-"""`ChatServer`: a provider on the loopback interface that speaks chat completions and the Responses API, and follows a script.
+"""`ChatServer`: a provider on the loopback interface that follows a script: chat completions, the Responses API, the Messages API.
 
 It is as strict as the providers are: a history in which a call has no result, or a result no call, gets status 400.
 """
@@ -15,12 +15,20 @@ from contextlib import suppress
 from dataclasses import field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.formats.chat_completions import wire_message
-from phronomy.testing.protocols import SPOKEN, Answer
+from phronomy.testing.message_protocol import MessageAnswer
+from phronomy.testing.protocols import Answer, Completion, Response
 from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
+
+_SPOKEN: Final[dict[str, type[Answer]]] = {
+    "/v1/chat/completions": Completion,
+    "/v1/messages": MessageAnswer,
+    "/v1/responses": Response,
+}
+"""The protocol of each path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,13 +69,13 @@ class Fault:
 
 
 class ChatServer:
-    """A server of chat completions and of the Responses API on the loopback interface, for tests and demos.
+    """A server of chat completions, the Responses API and Anthropic's Messages API on this machine, for tests and demos.
 
     Use it as a context manager, or call `start` and `close`. `script` is a list of replies, as for `ScriptedModel`,
     which can also contain `Fault`s; or a function of the parsed body of the request that returns one. A mapping is sent
     unchanged, as the assistant message. Over the Responses API, a mapping with `output` has the fields of the whole
-    response; for any other reply, the server sends its text, calls, `refusal` and `reasoning_content`. `requests` has
-    the parsed bodies, in the order of arrival.
+    response; over the Messages API, `content` may be a list of content blocks. For any other reply, the server sends its
+    text, calls, `refusal` and `reasoning_content`. `requests` has the parsed bodies, in the order of arrival.
     """
 
     def __init__(self, script: Sequence[object] | Callable[[dict[str, Any]], object]) -> None:
@@ -207,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(data)
         except ValueError:
             body = None
-        if (spoken := SPOKEN.get(self.path.rstrip("/"))) is None:
+        if (spoken := _SPOKEN.get(self.path.rstrip("/"))) is None:
             self._send(Fault(status=404))
         elif not isinstance(body, dict):
             self._send(_refusal("the body is not a JSON object"))

@@ -319,10 +319,10 @@ def read_usage(usage: object, read: str, written: str) -> Usage:
     counts = object_of(usage)
     return Usage(
         requests=1,
-        input_tokens=_count(counts.get(read)),
-        output_tokens=_count(counts.get(written)),
-        cached_tokens=_count(object_of(counts.get(f"{read}_details")).get("cached_tokens")),
-        reasoning_tokens=_count(object_of(counts.get(f"{written}_details")).get("reasoning_tokens")),
+        input_tokens=count_of(counts.get(read)),
+        output_tokens=count_of(counts.get(written)),
+        cached_tokens=count_of(object_of(counts.get(f"{read}_details")).get("cached_tokens")),
+        reasoning_tokens=count_of(object_of(counts.get(f"{written}_details")).get("reasoning_tokens")),
         cost=_cost(counts.get("cost")),
     )
 
@@ -332,7 +332,8 @@ def name_of(value: object) -> str | None:
     return clean(value) if isinstance(value, str) and value else None
 
 
-def _count(value: object) -> int:
+def count_of(value: object) -> int:
+    """A count of tokens; 0 for what is none."""
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
 
 

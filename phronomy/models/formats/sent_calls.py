@@ -30,8 +30,15 @@ def sent_name(name: str) -> str:
 
 def sent_id(id: str, length: int = ID_LENGTH) -> str:
     """The id of a call as it is sent, in the call and in its result: a digest of one that is too long."""
-    if len(id) <= length or _SIGNED in id:
-        return id
+    return id if len(id) <= length or _SIGNED in id else _digest(id)
+
+
+def sent_plain_id(id: str) -> str:
+    """The id of a call as it is sent where it has the letters of a name: a digest of any other."""
+    return id if _NAME.fullmatch(id) else _digest(id)
+
+
+def _digest(id: str) -> str:
     return f"call_{sha256(clean(id).encode()).hexdigest()[:32]}"
 
 

@@ -23,7 +23,7 @@ from phronomy.models.formats.chat_completions import wire_json
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
 from phronomy.models.http.sse import apieces, pieces
 from phronomy.models.patience import still
-from phronomy.models.providers import OPENAI
+from phronomy.models.providers import OPENAI, Provider
 from phronomy.models.retry import Background, Failure, RetriedModel
 from phronomy.models.settings import ModelSettings
 
@@ -56,6 +56,10 @@ class DirectModel(RetriedModel):
     """The base of models that are reached directly over HTTP. A subclass adds the protocol."""
 
     _FORMAT: ClassVar[WireFormat]
+    _PROVIDER: ClassVar[Provider] = OPENAI
+    """Whose address and key count where none is given."""
+    _PREFIX: ClassVar[str] = ""
+    """What may stand before the provider's own name of a model, and is not sent."""
 
     def __init__(
         self,
@@ -75,9 +79,9 @@ class DirectModel(RetriedModel):
             key=_checked_key(api_key) if isinstance(api_key, str) else api_key,
             base_url=base_url,
         )
-        self._provider = OPENAI
-        self._asked_for = model
-        address, self._basic = _address(base_url or OPENAI.base_url(model))
+        self._provider = self._PROVIDER
+        self._asked_for = model.removeprefix(self._PREFIX)
+        address, self._basic = _address(self._PROVIDER.whole(base_url) if base_url else self._PROVIDER.base_url(model))
         self._url = address + self._FORMAT.path
         self._clients = Clients(self._url)
 
@@ -116,6 +120,10 @@ class DirectModel(RetriedModel):
     def _streamed(self, body: JsonDict) -> JsonDict:
         """The body of a request for a stream."""
         return {**body, "stream": True}
+
+    def _credentials(self) -> dict[str, str]:
+        """The headers that say by which right it is asked."""
+        return {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
 
     def _keys(self) -> Iterator[str]:
         yield from super()._keys()
@@ -201,8 +209,7 @@ class DirectModel(RetriedModel):
         ]
         text = clean(f"{{{','.join(fields)}}}")
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if stream else "application/json"}
-        if self._api_key:
-            headers["Authorization"] = f"Bearer {self._api_key}"
+        headers |= self._credentials()
         if self._basic:
             headers["Authorization"] = f"Basic {self._basic}"
         named = {str(name): str(value) for name, value in more_headers.items()}
