@@ -59,6 +59,7 @@ CHECKED: dict[str, tuple[Callable[[Path], list[str]], tuple[tuple[str, str], ...
     "Dockerfile": (dockerfile, (("COPY refunds", "ADD refunds"), ("WORKDIR /app", "WORKDIR app"))),
     "compose.yaml": (compose, (("stop_grace_period", "stop_grace"), ("cap_drop: [ALL]", "privileged: true"))),
     "kubernetes.yaml": (kubernetes, (("readinessProbe", "readyProbe"), ("replicas: 2", "replicas: two"))),
+    "kubernetes-drift.yaml": (kubernetes, (("backoffLimit: 0", "backoffLimits: 0"),)),
     "desk-worker.service": (systemd, (("TimeoutStopSec", "TimeoutStop"), ("KillMode=mixed", "KillMode=both"))),
     "desk-inbox.service": (systemd, (("Restart=always", "Restart=ever"),)),
 }

@@ -74,10 +74,20 @@ def manifests() -> dict[str, dict[str, Any]]:
     return {f"{each['kind']} {each['metadata']['name']}": each for each in yaml.safe_load_all(read("kubernetes.yaml"))}
 
 
-def container(part: str) -> dict[str, Any]:
-    (found,) = manifests()[f"Deployment refund-desk-{part}"]["spec"]["template"]["spec"]["containers"]
+def job() -> dict[str, Any]:
+    """The job that is run before a deploy."""
+    found: dict[str, Any] = yaml.safe_load(read("kubernetes-drift.yaml"))
+    return found
+
+
+def container_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    (found,) = manifest["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)
     return found
+
+
+def container(part: str) -> dict[str, Any]:
+    return container_of(manifests()[f"Deployment refund-desk-{part}"])
 
 
 def unit(part: str) -> dict[str, str]:
@@ -134,8 +144,8 @@ def test_no_file_has_a_secret_and_no_process_is_root() -> None:
     assert instructions("USER") == ["10001"]
     assert all(
         each["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"]
-        for each in manifests().values()
-        if each["kind"] == "Deployment"
+        for each in (*manifests().values(), job())
+        if each["kind"] in ("Deployment", "Job")
     )
     ignored = read(".dockerignore").splitlines()
     assert "*" in ignored and {each for each in ignored if each.startswith("!")} == {
@@ -283,7 +293,9 @@ def test_what_the_compose_file_says_asks_approves_and_pays(composed: Composed) -
             run = shop.start("refund desk", "Please refund order 1042")
             (row,) = until(lambda: [*rita.requests(mine=True)])
             assert (row.tool.name, row.run_id) == ("refund", run.run_id)
-            assert row.id in composed.run("worker", "drift", "--app", "refunds:make_agent")
+            assert row.id in composed.run("worker", *container_of(job())["args"]), (
+                "it waits, and the new image may go on"
+            )
             rita.approve(row)
             until(lambda: rita.run(run.run_id).status == "completed")
             assert rita.run(run.run_id).output == "So: 49.90 euros for order 1042 are on their way"
