@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 from chat_scenes import KEYS, Nobody
 from starlette.testclient import TestClient
 
-from phronomy import Agent, open_store, tool
+from phronomy import Agent, Approval, open_store, tool
 from phronomy.chat import Card, Channel, ChatApprovals, Response
 from phronomy.chat.discord import Discord
 from phronomy.chat.email import Email
+from phronomy.chat.posts import Post
 from phronomy.chat.slack import Slack
 from phronomy.chat.teams import Cloud, Teams
 from phronomy.chat.telegram import Telegram
@@ -76,6 +77,19 @@ def killed_once_posted(channel: Channel) -> None:
     channel.post = posted  # type: ignore[method-assign]
 
 
+def killed_between_two_people(approvals: ChatApprovals) -> None:
+    """Have the process be killed before it notes that the second person is to be told."""
+    add, noted = approvals.posts.add, list[str]()
+
+    def added(key: str, post: Post) -> bool:
+        if noted:
+            kill()
+        noted.append(key)
+        return add(key, post)
+
+    approvals.posts.add = added  # type: ignore[method-assign]
+
+
 def answered(approvals: ChatApprovals, path: str, headers: dict[str, str], body: bytes) -> Response:
     """The answer to a request, which a page of the inbox gives if it is for one."""
     if not path.startswith("/mail/"):
@@ -100,7 +114,10 @@ def main(url: str, effects: str, name: str, at: str, to: str, what: str, place: 
         killed_once_posted(channel)
     approvals = ChatApprovals(store, channels=[channel], directory=StoreDirectory(store), keys=KEYS, route=to)
 
-    @tool(requires_approval=True)
+    if place == "between":
+        killed_between_two_people(approvals)
+
+    @tool(requires_approval=Approval(by="lead") if to == "approvers" else True)
     def refund(order: int) -> str:
         """Refund an order."""
         with Path(effects).open("a") as file:

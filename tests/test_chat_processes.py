@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_scenes import PLATFORMS, RITA, approvals_of, with_people
+from chat_scenes import OTTO, PLATFORMS, RITA, approvals_of, with_people
 from chat_worker import forked
 from drivers import PATIENCE
 from places import Place, place_of
@@ -54,7 +54,7 @@ class Desk:
 
     def __init__(self, place: Place, platform: Platform) -> None:
         self.url, self._folder, self._effects = place.url, place.folder, place.folder / "effects"
-        self.platform = platform
+        self.platform, self.route = platform, platform.place
         self._context = multiprocessing.get_context("forkserver")
         self.store = with_people(place.open(), platform)
         approvals_of(self.store, platform)  # for what clients ask by themselves
@@ -83,7 +83,7 @@ class Desk:
             body = base64.b64encode(sent.body).decode()
             given = json.dumps({"path": sent.path, "headers": dict(sent.headers), "body": body})
         said = self._folder / f"said-{uuid.uuid4().hex}"
-        options = (self.url, str(self._effects), self.name, self.at, self.platform.place)
+        options = (self.url, str(self._effects), self.name, self.at, self.route)
         process = self._context.Process(target=forked, args=(given, said, *options, *what))
         process.start()
         process.join(PATIENCE)
@@ -172,3 +172,20 @@ def test_of_two_answers_that_two_processes_get_at_once_one_counts(desk: Desk) ->
     [record] = desk.store.audit()
     assert desk.effects == (["7"] if record.kind == "approve" else [])
     assert desk.shown.buttons == {} and f"{record.kind.removesuffix('e')}ed by Rita" in desk.shown.text
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("desk", places("slack", "discord", "teams", "email"), indirect=True)
+@pytest.mark.parametrize("where", ["between", "noted"])
+def test_each_person_whose_turn_it_is_is_told_once_though_processes_are_killed(desk: Desk, where: str) -> None:
+    desk.route = "approvers"
+    desk.run("ask", where, killed=True)
+    fake: Any = desk.platform
+    assert [len(fake.alone(by)) for by in (RITA, OTTO)] == [0, 0]
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda _: desk.run("work"), range(2))]
+    assert [len(fake.alone(by)) for by in (RITA, OTTO)] == [1, 1]
+    assert desk.run("click", sent=desk.platform.sign(fake.alone(OTTO)[0], "approve", OTTO)) == "200"
+    desk.run("work")
+    assert desk.effects == ["7"]
+    assert all("approved by Otto" in fake.alone(by)[0].text for by in (RITA, OTTO))

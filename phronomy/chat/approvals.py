@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
 
 from phronomy.chat.cards import card_of, shows_whole, title_of, withdrawn_card
 from phronomy.chat.channel import (
@@ -26,6 +26,7 @@ from phronomy.chat.channel import (
     LeadsToPage,
     Listener,
     PersonalChannel,
+    ReachesPeople,
     Received,
     Said,
     ShowsCards,
@@ -49,7 +50,8 @@ from phronomy.chat.http import LONGEST, HttpRequest, Refused, Response, text_res
 from phronomy.chat.messages import Messages
 from phronomy.chat.outbox import Outbox
 from phronomy.chat.posts import Post, Posts, Todo, post_key
-from phronomy.chat.routes import Route, check_route, places_in
+from phronomy.chat.routes import APPROVERS, Route, check_route, places_in
+from phronomy.chat.turns import MOST, is_turn_of, mentions_in, no_place_of, place_of, turn_of
 from phronomy.errors import (
     CheckpointError,
     ConfigurationError,
@@ -103,6 +105,7 @@ class Hearing(Protocol):
         ...
 
 
+_NOTHING_LEFT: Final = "There is nothing left for you to do here."
 _UNREADABLE: Final = "This request or run cannot be read: a stored row is damaged. Whoever runs this has to restore it."
 
 
@@ -111,8 +114,8 @@ class ChatApprovals(Announcements, Started):
 
     `store` is the store of the runs. `channels` are the chat apps, such as `phronomy.chat.slack.Slack`. `directory` says who is behind
     an id of a chat: nobody else can decide. `route` says where a request is posted: a place such as `"slack:C0123456789"`, a list
-    of places, or a function that gets the `RequestChanged` and returns them; None to post only what runs of a bot ask for, each into
-    the thread of its run. `keys` and `current` are
+    of places, or a function that gets the `RequestChanged` and returns them. `"approvers"` among them tells the people whose turn it
+    is. None to post only what runs of a bot ask for, each into the thread of its run. `keys` and `current` are
     those of `Tokens`; with one key, `current` may be left out. Use the same in all processes.
 
     `inbox_url` is the address of an inbox, for what does not fit into a chat: `{inbox_url}/requests/{id}` is linked. With it, a place
@@ -174,7 +177,12 @@ class ChatApprovals(Announcements, Started):
         self._messages = Messages(store)
         self.bot: Hearing | None = None
         self.outbox: Outbox = Outbox(
-            self._posts, self._channels, self._card, digest_above=digest_above, inbox_url=self._inbox
+            self._posts,
+            self._channels,
+            self._card,
+            digest_above=digest_above,
+            inbox_url=self._inbox,
+            reach=self._reach,
         )
 
     def __repr__(self) -> str:
@@ -228,26 +236,62 @@ class ChatApprovals(Announcements, Started):
         item = event.request
         if event.what in _OPEN and item.asks_human:  # nobody in a chat makes a time come, or an event arrive
             self._check_store(event)
-            for at in self._places(event):
-                key = post_key(item.id, at)
-                # What is new needs no reminder at once.
-                told = item.reminded
-                person = self._person_at(at)
-                post = Post(
-                    pending_id=item.id,
-                    at=at,
-                    title=title_of(item, self._hiding),
-                    person=person,
-                    remind=told,
-                    reminded=told,
-                )
-                # Noted also if the post is there: this call may be the repetition of one that came no further.
-                self._posts.add(key, post)
-                self._posts.note(key, post)
+            named = self._places(event)
+            places = [at for at in named if at != APPROVERS]
+            asks = APPROVERS in named
+            for at in places:
+                is_asked = asks and isinstance(self._channels.get(at.partition(":")[0]), ReachesPeople)
+                self._add(item, at, self._person_at(at), "mention" if is_asked else "")
+            if asks:
+                self._tell(item, places)
         remind = item.reminded if event.what in ("reminded", "escalated") else 0
         if event.what != "asked":
             self._change_posts(item.id, remind=remind)
         self.outbox.wake()
+
+    def _add(self, item: PendingApproval, at: str, person: str, asks: Literal["", "mention", "alone"]) -> None:
+        """Note that a request is to be posted to a place, if it is not there."""
+        key = post_key(item.id, at)
+        told = item.reminded  # what is new needs no reminder at once
+        title = title_of(item, self._hiding)
+        post = Post(pending_id=item.id, at=at, title=title, person=person, asks=asks, remind=told, reminded=told)
+        # Noted also if the post is there: this call may be the repetition of one that came no further.
+        if not self._posts.add(key, post) and asks == "mention":  # the route may have named the approvers only now
+            self._posts.change(key, lambda now: now if now.asks == asks else replace(now, asks=asks))
+        self._posts.note(key, post)
+
+    def _tell(self, item: PendingApproval, places: Collection[str]) -> None:
+        """Note that the people whose turn it is are to be told: alone, unless a message in one of the places mentions them."""
+        turn = turn_of(self._store, item)
+        mentioning = [self._channels[name] for name in {at.partition(":")[0] for at in places} & self._channels.keys()]
+        for person in turn.people:
+            if not any(mentions_in(channel, [person]) for channel in mentioning):
+                at = place_of(self._channels, person) or f"{APPROVERS}:{person.id}"
+                if at not in places:
+                    self._add(item, at, person.id, "alone")
+        if turn.more:
+            _log.warning("%s people beyond the %s who are told may decide %s", turn.more, MOST, item.id)
+        if not turn.people and (turn.asks or not places):
+            self._add(item, f"{APPROVERS}:", "", "alone")
+
+    def _reach(self, post: Post) -> str:
+        """Note that somebody is to be told who could not be found; why they still cannot, if so."""
+        request = self._request(post.pending_id)
+        if request is None or request.status != "pending":
+            return ""
+        turn = turn_of(self._store, request.approval)
+        if not post.person:
+            if not turn.people:
+                return "nobody in the directory is named to decide it, or all who are have voted"
+            self._tell(request.approval, ())
+            return ""
+        person = next((each for each in turn.people if each.id == post.person), None)
+        if person is None:  # it is not their turn any more
+            return ""
+        if (at := place_of(self._channels, person)) is None:
+            return no_place_of(self._channels, person)
+        self._add(request.approval, at, person.id, "alone")
+        return ""
 
     def on_suspended(self, event: Suspended) -> None:
         """Have a bot look at its run. Raises `StoreError`, and then it is called again."""
@@ -489,7 +533,7 @@ class ChatApprovals(Announcements, Started):
         item = request.approval
         waits = request.status == "pending"
         self._hiding.note(request)
-        return card_of(
+        card = card_of(
             request,
             channel=post.channel,
             tallies=tallies_of(self._store, item) if waits else (),
@@ -500,6 +544,17 @@ class ChatApprovals(Announcements, Started):
             buttons=self._buttons(request, post, token) if waits else (),
             approves_unseen=self._approves_unseen(self._channels[post.channel]),
         )
+        return self._asking(card, item, post) if waits and post.asks else card
+
+    def _asking(self, card: Card, item: PendingApproval, post: Post) -> Card:
+        """The message with the people whose turn it is; without buttons, where it is for somebody whose turn it is not any more."""
+        if post.asks == "alone":
+            is_theirs = is_turn_of(self._store, item, post.person)
+            return card if is_theirs else replace(card, notes=(_NOTHING_LEFT, *card.notes), buttons=(), quiet=True)
+        turn = turn_of(self._store, item)
+        more = (f"{turn.more} more people may decide, and are not told here.",) if turn.more else ()
+        mentions = mentions_in(self._channels[post.channel], turn.people)
+        return replace(card, mentions=mentions, notes=(*more, *card.notes))
 
     def _approves_unseen(self, channel: Channel) -> bool:
         """True if a message need not show all that it approves: it leads to a page that does, or that was asked for."""

@@ -118,6 +118,7 @@ def shown_hash(card: Card) -> str:
     said = [[each.action, each.label] for each in plain.buttons]
     lines = [[each.name, each.value] for each in card.lines]
     whole = [card.title, card.state, card.status, lines, list(card.notes), said, card.link, card.mark]
+    whole += [[each.id, each.name] for each in card.mentions]
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
 
 

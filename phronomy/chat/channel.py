@@ -97,6 +97,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """Somebody whom a message is to mention. `id` is what `ReachesPeople.mention_of` has returned; `name` is plain text of others."""
+
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """A message about a request, before it has the form of any platform.
 
@@ -108,6 +116,8 @@ class Card:
     `whole` is False where something of the arguments is told by its size alone. Then it has no buttons that approve, except with
     `approves_unseen`. A channel that leaves out a line posts `without_approval()`.
     `metadata` is the canonical text of the data that were given with the decision, for programs alone.
+    `mentions` are the people whose turn it is. The platform tells them of a new message that mentions them, and nobody else.
+    `quiet` says that the place is of one person whose turn it is not any more: nobody is reminded there.
     `times` are those that stand in `status` and in the last of the `notes`, in UTC: `pieces` finds them there.
     """
 
@@ -127,6 +137,8 @@ class Card:
     approves_unseen: bool = False
     metadata: str = "{}"
     times: tuple[datetime, ...] = ()
+    mentions: tuple[Mention, ...] = ()
+    quiet: bool = False
 
     @property
     def text(self) -> str:
@@ -354,6 +366,27 @@ class PersonalChannel(Protocol):
 
     def alias_at(self, to: str) -> str:
         """The alias of the person whose place this is."""
+        ...
+
+
+@runtime_checkable
+class ReachesPeople(Protocol):
+    """What a channel has beside the methods of `Channel` if it can tell one person something, by their alias in a directory.
+
+    The aliases that it is asked about begin with its name.
+    """
+
+    @property
+    def name(self) -> str:
+        """As `Channel.name`."""
+        ...
+
+    def place_of(self, alias: str) -> str | None:
+        """The place, for `post`, that only this person sees; None for an alias that nothing can be sent to."""
+        ...
+
+    def mention_of(self, alias: str) -> str | None:
+        """The `id` of a `Mention` of this person; None where a message cannot mention them."""
         ...
 
 

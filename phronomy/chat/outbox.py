@@ -25,6 +25,7 @@ from phronomy.chat.background import Background, Pass
 from phronomy.chat.cards import digest_card, shown_hash
 from phronomy.chat.channel import Card, Channel, ChannelError, ChannelRefused, Pace, RateLimited, Work
 from phronomy.chat.posts import Post, Posts, Todo
+from phronomy.chat.routes import APPROVERS
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_id
 
@@ -121,6 +122,7 @@ class Outbox(Background):
         *,
         digest_above: int | None = None,
         inbox_url: str | None = None,
+        reach: Callable[[Post], str],
     ) -> None:
         super().__init__("phronomy-chat", "the outbox of the chat", posts.store)
         self._posts = posts
@@ -128,6 +130,7 @@ class Outbox(Background):
         self._card = card
         self._above = digest_above if inbox_url is not None else None
         self._inbox = inbox_url or ""
+        self._reach = reach
         self._left: set[str] = set()
 
     def run_once(self) -> Pass:
@@ -178,6 +181,9 @@ class Outbox(Background):
             if post.owner and post.until > now:
                 done.leave(post.until)
                 return
+            if post.channel == APPROVERS:
+                self._find(todo, post, done)
+                continue
             channel = self._channels.get(post.channel)
             if channel is None:  # another process has it
                 self._say_left(post.channel)
@@ -192,9 +198,12 @@ class Outbox(Background):
                 self._later(todo, post, done, min(2.0 ** min(post.tries, 10), _LONGEST), error)
                 return
             # Nobody needs to hear of what is decided already, unless it may have been posted; an edit that changes nothing is none.
-            is_late = work == "post" and card.state != "waits" and not post.count and not post.doubtful
+            is_late = work == "post" and (card.state != "waits" or card.quiet) and not post.count and not post.doubtful
             if is_late or (work == "update" and shown_hash(card) == post.shown and not post.tries):
                 self._posts.change(todo.post, lambda now, seen=post.wanted: replace(now, sent=max(now.sent, seen)))  # type: ignore[misc]
+                continue
+            if work == "remind" and card.quiet:
+                self._posts.change(todo.post, lambda now: replace(now, reminded=now.remind))
                 continue
             pace = channel.pace(work, post.to)
             free = self._posts.take_turn(f"{post.channel}/{pace.lane}", pace.seconds)
@@ -204,6 +213,21 @@ class Outbox(Background):
                 return
             if not self._work(todo, post, work, card, channel, pace, done):
                 return
+
+    def _find(self, todo: Todo, post: Post, done: Pass) -> None:
+        """Look once more for a place of somebody who had none. What has failed is listed as what a platform refuses for good."""
+        why, at = self._reach(post), self._posts.store.clock()
+        if why:
+            _log.warning("nobody is told that they have to decide %s: %s", post.pending_id, why)
+        else:
+            done.leave(at)  # there may be more to do now
+
+        def looked(now: Post) -> Post:
+            if why:
+                return replace(now, failed=why, failed_at=at, tries=1)
+            return replace(now, sent=now.wanted, reminded=now.remind)
+
+        self._posts.change(todo.post, looked)
 
     def _say_left(self, channel: str) -> None:
         """Warn, once, that a channel is none of this process: if no other one has it either, nothing is ever posted there."""

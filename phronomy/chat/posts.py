@@ -17,7 +17,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from phronomy.errors import StoreError
 from phronomy.foundation.dataclasses import dataclass
@@ -47,6 +47,7 @@ class Post:
     """A message about a request in one place of a channel.
 
     `person` is the id of whoever it was for when it was noted, in a channel whose places are of one person each.
+    `asks` says that it tells people that it is their turn: those in the place by a mention, or `person` alone.
     `refs` are the messages: one, or more if a platform has posted twice. `remind` and `reminded` count the reminders.
     `batch` is the post that stands for it and others. `owner` sends it now, until the time `until`. `tries` are those that have failed
     since something was sent, the last one because of `why`; the next one is at `next_at`. `doubtful`: somebody has begun to post it,
@@ -57,6 +58,7 @@ class Post:
     at: str
     title: str = ""
     person: str = ""
+    asks: Literal["", "mention", "alone"] = ""
     wanted: int = 1
     sent: int = 0
     refs: tuple[str, ...] = ()

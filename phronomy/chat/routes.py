@@ -1,9 +1,12 @@
-"""Routes: who is asked where. A place is the name of a channel, a colon and an id of its platform, such as `slack:C0123456789`."""
+"""Routes: who is asked where. A place is the name of a channel, a colon and an id of its platform, such as `slack:C0123456789`.
+
+`approvers` stands for the people whose turn it is, wherever each of them can be told.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.quoting import quoted, quoted_id
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 
 Route: TypeAlias = "str | Sequence[str] | Callable[[RequestChanged], str | Iterable[str] | None]"
 """Who is asked where: places such as `"slack:C0123456789"`, or a function of the event that names them."""
+
+APPROVERS: Final = "approvers"
+"""The place that stands for the people whose turn it is."""
 
 _LONGEST = 300
 """Characters of the id of a place."""
@@ -26,6 +32,8 @@ def check_route(route: Route | None, channels: Collection[str]) -> None:
     if route is None or callable(route):
         return
     for at in places_in(route):
+        if at == APPROVERS:
+            continue
         channel = at.partition(":")[0]
         if channel not in channels:
             raise ConfigurationError(
@@ -40,6 +48,8 @@ def places_in(named: str | Iterable[str] | None) -> list[str]:
         raise ConfigurationError(f"route gives a place, a list of places or None, not {quoted(named)}")
     found = [named] if isinstance(named, str) else list(named or ())
     for at in found:
+        if at == APPROVERS:
+            continue
         channel, colon, to = at.partition(":") if isinstance(at, str) else ("", "", "")
         if not channel or not colon or not 0 < len(to) <= _LONGEST:
             given = quoted_id(at) if isinstance(at, str) else quoted(at)

@@ -193,6 +193,16 @@ class Discord:
         user = payload["member"]["user"] if payload.get("member") is not None else payload["user"]
         return f"{self.name}:{_id(user['id'])}"
 
+    def place_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.place_of`: the direct messages with a person, `@` and their id."""
+        user = self.mention_of(alias)
+        return f"@{user}" if user is not None else None
+
+    def mention_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.mention_of`."""
+        user = alias.removeprefix(f"{self.name}:")
+        return user if _SNOWFLAKE.fullmatch(user) is not None else None
+
     # What goes out at once
 
     def acknowledge(self, received: Received, notice: str | None) -> Response:
@@ -220,7 +230,7 @@ class Discord:
     # What the outbox sends
 
     def post(self, to: str, card: Card, *, key: str) -> str:
-        """Post to a channel, a thread or a direct message, by its id. Raises `ChannelError`.
+        """Post to a channel or a thread, by its id, or to a person, by `@` and theirs. Raises `ChannelError`.
 
         Discord recognises the repetition of a post for some minutes, by `key`.
         """
@@ -269,13 +279,22 @@ class Discord:
         return Pace(lane=f"{'edit' if work == 'update' else 'post'}:{to}", seconds=1.0)
 
     def _post(self, to: str, body: JsonDict, *, nonce: str | None) -> str:
-        channel = _checked(to, _SNOWFLAKE)
+        channel = self._with_person(to[1:]) if to.startswith("@") else _checked(to, _SNOWFLAKE)
         more: JsonDict = {"nonce": nonce, "enforce_nonce": True} if nonce is not None else {}
         found = self._rest.call("POST", f"/channels/{channel}/messages", {**body, **more}, bucket=f"post:{channel}")
         ref = f"{found.get('channel_id', channel)}/{found.get('id')}"
         if _REF.fullmatch(ref) is None:
             raise ChannelError(f"POST post:{channel}: no id of a message")
         return ref
+
+    def _with_person(self, user: str) -> str:
+        """The channel of the direct messages with a person: Discord opens it, or says which it is. Raises `ChannelError`."""
+        body: JsonDict = {"recipient_id": _checked(user, _SNOWFLAKE)}
+        found = self._rest.call("POST", "/users/@me/channels", body, bucket="direct")
+        try:
+            return _id(found.get("id"))
+        except ValueError:
+            raise ChannelError("POST direct: no id of a channel") from None
 
 
 def _answer(kind: int, data: JsonDict | None = None) -> Response:

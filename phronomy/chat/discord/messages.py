@@ -65,7 +65,12 @@ def message_of(card: Card) -> JsonDict:
         {"description": text, "color": _COLOURS[card.state]} for text in _packed(parts, _DESCRIPTION)
     ]
     title = f"**{_told(card.title, card.link)}**"
-    return {"content": title, "embeds": embeds, "components": rows, "allowed_mentions": NO_MENTIONS}
+    return {
+        "content": _with_turn(title, card),
+        "embeds": embeds,
+        "components": rows,
+        "allowed_mentions": _allowed(card),
+    }
 
 
 def reply_of(card: Card, ref: str, start: str) -> JsonDict:
@@ -75,7 +80,18 @@ def reply_of(card: Card, ref: str, start: str) -> JsonDict:
     whole = f"{title}{escape(': ')}{_dated(card, card.status)}"
     text = whole if size(whole) <= LONGEST else title if size(title) <= LONGEST else escape(start)
     reference: JsonDict = {"channel_id": channel, "message_id": message, "fail_if_not_exists": False}
-    return {"content": text, "message_reference": reference, "allowed_mentions": NO_MENTIONS}
+    return {"content": _with_turn(text, card), "message_reference": reference, "allowed_mentions": _allowed(card)}
+
+
+def _with_turn(text: str, card: Card) -> str:
+    """The content of a message, with whose turn it is as mentions: these count in the content alone."""
+    turn = f"\n**Your turn:** {', '.join(f'<@{each.id}>' for each in card.mentions)}" if card.mentions else ""
+    return text + turn if size(text) + size(turn) <= LONGEST else turn.strip()
+
+
+def _allowed(card: Card) -> JsonDict:
+    """Whom a message may notify: the people whose turn it is, and never a role or everybody."""
+    return {**NO_MENTIONS, "users": [each.id for each in card.mentions]} if card.mentions else NO_MENTIONS
 
 
 def private_of(text: str) -> JsonDict:

@@ -139,6 +139,19 @@ class Email:
         """Answer the page: the answer itself is to be mended."""
         return text_response(422, " ".join(errors.values()))
 
+    def place_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.place_of`: the address."""
+        address = alias.removeprefix(PREFIX)
+        try:
+            address_of(address)
+        except ValueError:
+            return None
+        return address
+
+    def mention_of(self, alias: str) -> str | None:
+        """None: a mail is to one person."""
+        return None
+
     # What the outbox sends
 
     def alias_at(self, to: str) -> str:

@@ -36,7 +36,7 @@ def escape(text: str) -> str:
 
 def message_of(card: Card) -> dict[str, Any]:
     """The text and the blocks of a message."""
-    return {"text": _notified(card.text, card), "blocks": list(_blocks(card))}
+    return {"text": _notified(card.text, card), "blocks": [*_blocks(card)]}
 
 
 def reminder_of(card: Card) -> dict[str, Any]:
@@ -44,19 +44,30 @@ def reminder_of(card: Card) -> dict[str, Any]:
     said = f"Still waiting: {card.title}: "
     return {
         "text": _notified(f"Still waiting: {card.text}", card),
-        "blocks": [_rich("reminder", [_text(said), *_timed(card, card.status)])],
+        "blocks": [
+            _rich("reminder", [_text(said), *_timed(card, card.status)]),
+            *([_rich("turn", _turn(card))] if card.mentions else []),
+        ],
     }
 
 
 def _notified(text: str, card: Card) -> str:
     """A text for notifications, with each time as Slack shows it to each person. Nothing is cut in the middle of a time."""
-    found = ""
+    found, most = "", _NOTIFIED
     for each in card.pieces(text):
         part = escape(each) if isinstance(each, str) else f"<!date^{_seconds(each)}^{_WHEN}|{moment(each)}>"
-        if len(found) + len(part) > _NOTIFIED:
-            return found + (part[: _NOTIFIED - len(found)] if isinstance(each, str) else "")
-        found += part
-    return found
+        if len(part) > most:
+            found += part[:most] if isinstance(each, str) else ""
+            break
+        found, most = found + part, most - len(part)
+    return " ".join([found, *(f"<@{each.id}>" for each in card.mentions)])
+
+
+def _turn(card: Card) -> Iterator[JsonDict]:
+    """Whose turn it is, as mentions: Slack tells these people."""
+    for number, each in enumerate(card.mentions):
+        yield _text(", " if number else "Your turn: ", bold=not number)
+        yield {"type": "user", "user_id": each.id}
 
 
 def _timed(card: Card, text: str, *, bold: bool = False) -> Iterator[JsonDict]:
@@ -113,6 +124,8 @@ def _blocks(card: Card) -> Iterator[JsonDict]:
     # A changed proposal has blocks of other ids: a client may keep what somebody has typed into one of the same.
     yield {"type": "header", "block_id": f"{mark}:title", "text": _plain(card.title)}
     yield _rich(f"{mark}:status", [_text(f"{_SIGNS[card.state]} "), *_timed(card, card.status, bold=True)])
+    if card.mentions:
+        yield _rich(f"{mark}:turn", _turn(card))
     if card.lines:
         parts: list[JsonDict] = []
         for number, line in enumerate(card.lines):

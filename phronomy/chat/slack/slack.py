@@ -51,6 +51,7 @@ _log = logging.getLogger("phronomy")
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _ID: Final = re.compile(r"[A-Z][A-Z0-9]{1,40}")
+_USER: Final = re.compile(r"[UW][A-Z0-9]{1,40}")
 _TEAM: Final = re.compile(r"[TE][A-Z0-9]{1,40}")
 _TS: Final = re.compile(r"\d{1,12}\.\d{1,8}")
 _GONE: Final = frozenset({"message_not_found", "cant_update_message"})
@@ -211,6 +212,16 @@ class Slack:
             return f"{self.name}:{user}"
         return f"{self.name}:{_checked(theirs)}:{user}"
 
+    def place_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.place_of`: the conversation of the app with a member of this workspace, by their id."""
+        user = alias.removeprefix(f"{self.name}:")
+        return user if _USER.fullmatch(user) is not None else None
+
+    def mention_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.mention_of`: also of people of other workspaces."""
+        user = alias.rpartition(":")[2]
+        return user if _USER.fullmatch(user) is not None else None
+
     # What goes out at once
 
     def acknowledge(self, received: Received, notice: str | None) -> Response:
@@ -252,7 +263,10 @@ class Slack:
     # What the outbox sends
 
     def post(self, to: str, card: Card, *, key: str) -> str:
-        """Post to a channel, `C0123456789`, or into a thread of it, `C0123456789/1700000000.000100`. Raises `ChannelError`."""
+        """Post to a channel, `C0123456789`, or into a thread of it, `C0123456789/1700000000.000100`, or to a member, `U0123456789`.
+
+        Raises `ChannelError`.
+        """
         channel, _, thread = to.partition("/")
         metadata = {"event_type": "phronomy_request", "event_payload": {"pending_id": card.pending_id, "key": key}}
         more = {"thread_ts": thread} if thread else {}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from phronomy.chat.channel import FORMS, Button, Card, Field, Form
 from phronomy.chat.http import Response, json_response
-from phronomy.foundation.json_text import JsonDict, list_of, object_of, text_of
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, text_of
 
 DATA: Final = "phronomy"
 """The name under which our buttons carry their data."""
@@ -58,20 +58,58 @@ def short_message_of(card: Card) -> JsonDict:
     body = [
         _runs(_run(card.title, weight="Bolder")),
         _runs(_run(f"{_SIGNS[card.state]} {card.status}"[:1_000])),
+        *_turn(card),
         *_long(card),
     ]
-    return _activity(_card([*body, *_actions(card)], refresh=data), card)
+    return _activity(_mentioning(_card([*body, *_actions(card)], refresh=data), card), card)
 
 
 def card_of(card: Card, refresh: str | None) -> JsonDict:
     """The card of a message. `refresh` is the data with which clients ask for it anew; None if that changes nothing any more."""
     status = (_run(f"{_SIGNS[card.state]} "), _run(card.status, weight="Bolder"))
     body = [_runs(_run(card.title, size="Large", weight="Bolder")), _runs(*status)]
+    body += _turn(card)
     body += [
         _runs(_run(f"{line.name}: ", weight="Bolder"), _run(line.value, fontType="Monospace")) for line in card.lines
     ]
     body += [_runs(_run(note, isSubtle=True)) for note in card.notes]
-    return _card([*body, *_actions(card)], refresh=refresh)
+    return _mentioning(_card([*body, *_actions(card)], refresh=refresh), card)
+
+
+def reminder_of(card: Card) -> JsonDict:
+    """The activity of a reminder: a text, or a card where it mentions people."""
+    said = f"Still waiting: {card.text}"
+    if not card.mentions:
+        return text_message(said)
+    made = _card([_runs(_run(said)), *_turn(card)])
+    return _activity(_mentioning(made, card), card)
+
+
+def _turn(card: Card) -> Iterator[JsonDict]:
+    """Whose turn it is. A mention needs a `TextBlock`, which reads Markdown: the names in it have none."""
+    if card.mentions:
+        text = f"Your turn: {', '.join(text for text, _ in _marks(card))}"
+        yield {"type": "TextBlock", "text": text, "wrap": True}
+
+
+def _marks(card: Card) -> Iterator[tuple[str, str]]:
+    """The text of each mention, and its name. A text stands for one entity, so no two are the same."""
+    for number, each in enumerate(card.mentions, start=1):
+        name = " ".join("".join(char if char.isalnum() else " " for char in each.name).split())
+        is_first = name and all(name != other.name for other in card.mentions[: number - 1])
+        name = name if is_first else f"{name} {number}".strip()
+        yield f"<at>{name}</at>", name
+
+
+def _mentioning(made: JsonDict, card: Card) -> JsonDict:
+    """A card with the entities of its mentions: these people are told, and no others."""
+    if not card.mentions:
+        return made
+    entities: list[JsonValue] = [
+        {"type": "mention", "text": text, "mentioned": {"id": each.id, "name": name}}
+        for each, (text, name) in zip(card.mentions, _marks(card), strict=True)
+    ]
+    return {**made, "msteams": {**object_of(made["msteams"]), "entities": entities}}
 
 
 def text_message(text: str) -> JsonDict:

@@ -49,6 +49,7 @@ from phronomy.chat.teams.adaptive_cards import (
     form_in,
     message_of,
     not_known,
+    reminder_of,
     short_message_of,
     shown,
     text_message,
@@ -175,6 +176,16 @@ class Teams:
         except ChannelError as error:
             _log.warning("%s could not say which place a conversation is: %s", self.name, error)
 
+    def place_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.place_of`: the chat of the bot with a person, `TENANT:OBJECT`. The app must be installed for them."""
+        tenant, _, person = alias.removeprefix(f"{self.name}:").partition(":")
+        return f"{tenant}:{person}" if tenant in self._tenants and is_uuid(person) else None
+
+    def mention_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.mention_of`: the object id, which a mention takes as it takes the ids of members."""
+        to = self.place_of(alias)
+        return to.partition(":")[2] if to is not None else None
+
     # What goes out at once
 
     def acknowledge(self, received: Received, notice: str | None) -> Response:
@@ -212,7 +223,10 @@ class Teams:
     # What goes out later
 
     def post(self, to: str, card: Card, *, key: str) -> str:
-        """Post to a conversation, such as `19:...@thread.tacv2`. Raises `ChannelError`."""
+        """Post to a conversation, such as `19:...@thread.tacv2`, or to a person, `TENANT:OBJECT`. Raises `ChannelError`."""
+        tenant, _, person = to.partition(":")
+        if is_uuid(tenant) and is_uuid(person):
+            to = self._connector.conversation_with(person, tenant)
         try:
             return self._post(to, message_of(card))
         except TooLarge:
@@ -228,7 +242,7 @@ class Teams:
 
     def remind(self, ref: str, card: Card) -> None:
         """Write below a message: in its thread, or in the same chat. Raises `ChannelError`."""
-        self._send(thread_of(ref), text_message(f"Still waiting: {card.text}"))
+        self._send(thread_of(ref), reminder_of(card))
 
     def say(self, to: str, text: str, *, key: str) -> str:
         """As `TalkingChannel.say`, to a conversation. In the thread of a channel, this is the conversation with `;messageid=` after it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -75,14 +76,15 @@ def message_of(card: Card, *, plain_link: bool = False) -> Message:
     """
     opens = card.link is not None and not plain_link and takes_url(card.link)
     head = f"{code(card.title)}\n{_SIGNS[card.state]} {code(fitted(card.status, _STATUS))}"
+    turn = sum(size(each.name) + 2 for each in card.mentions) + 20 if card.mentions else 0
     # The last note says who asked, when, and the digest, so it goes first.
     last = [fitted(note, _LAST) for note in card.notes[-1:]]
     ends = [*last, *([fitted(card.link, _LAST)] if card.link is not None and not opens else [])]
     lines = [f"{line.name}: {line.value}" for line in card.lines]
-    room = LONGEST - size(card.title) - _STATUS - sum(size(each) + 1 for each in ends) - 160
+    room = LONGEST - size(card.title) - _STATUS - sum(size(each) + 1 for each in ends) - 160 - turn
     shown, room = _first(lines, room)
     notes, room = _first(card.notes[:-1], room) if len(shown) == len(lines) else ([], room)
-    parts = [head]
+    parts = [head, *_turn(card)]
     if shown:
         parts.append(f"<pre>{escape(chr(10).join(shown))}</pre>")
     parts += map(code, notes)
@@ -98,7 +100,17 @@ def message_of(card: Card, *, plain_link: bool = False) -> Message:
 
 def reminder_of(card: Card) -> Message:
     """A reminder."""
-    return plain(f"Still waiting: {card.text}")
+    said = plain(
+        f"Still waiting: {card.text}" if not card.mentions else fitted(f"Still waiting: {card.text}", LONGEST // 2)
+    )
+    return replace(said, html="\n".join([said.html, *_turn(card)]))
+
+
+def _turn(card: Card) -> Iterator[str]:
+    """Whose turn it is, as mentions by number: Telegram tells these people, if they are in the chat."""
+    if card.mentions:
+        found = (f'<a href="tg://user?id={each.id}">{escape(each.name)}</a>' for each in card.mentions)
+        yield f"<b>Your turn:</b> {', '.join(found)}"
 
 
 def plain(text: str) -> Message:

@@ -52,6 +52,7 @@ _T = TypeVar("_T")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
 _USERNAME: Final = re.compile(r"[A-Za-z0-9_]{3,64}")
 _PLACE: Final = re.compile(r"(-?\d{1,19})(?:/(\d{1,10}))?")
+_USER: Final = re.compile(r"[1-9]\d{0,18}")
 _REF: Final = re.compile(r"(-?\d{1,19})/(\d{1,19})(?:/(\d{1,10}))?")
 
 _SENDING: Final = 10.0
@@ -213,6 +214,15 @@ class Telegram:
             if mark and name.casefold() == self._username:
                 units, found = units[: at + 2 * len(word)] + units[end:], True
         return units.decode("utf-16-le", "replace").strip() if found else text
+
+    def place_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.place_of`: the chat with a person, who has pressed Start there."""
+        user = alias.removeprefix(f"{self.name}:")
+        return user if _USER.fullmatch(user) is not None else None
+
+    def mention_of(self, alias: str) -> str | None:
+        """As `ReachesPeople.mention_of`."""
+        return self.place_of(alias)
 
     # What goes out at once
 

@@ -96,7 +96,16 @@ class FakeSlack:
 
     def messages(self) -> list[Shown]:
         """The messages of the channel, oldest first, without replies in threads."""
-        return [self._shown(key) for key, found in [*self._messages.items()] if "thread_ts" not in found]
+        return [
+            self._shown(key)
+            for key, found in [*self._messages.items()]
+            if "thread_ts" not in found and key[0] == self._place
+        ]
+
+    def alone(self, by: str) -> list[Shown]:
+        """The messages of the bot to one person alone, oldest first."""
+        found = [key for key, each in [*self._messages.items()] if "thread_ts" not in each]
+        return [self._shown(key) for key in found if key[0] == f"D{by[1:]}"]
 
     def conversation(self, thread: str) -> list[Shown]:
         """What the bot has posted in a thread, such as `C0000000001/1800000000.000001`, oldest first."""
@@ -314,6 +323,8 @@ class FakeSlack:
         if method == "views.open":
             return self._open(arguments)
         channel = str(arguments.get("channel"))
+        if channel.startswith("U"):
+            channel = f"D{channel[1:]}"  # the conversation of the bot with this member
         if channel != self._place and not channel.startswith("D"):
             raise _Wrong("channel_not_found")
         if method == "chat.postEphemeral":
@@ -442,6 +453,8 @@ def _texts(value: object) -> Iterator[str]:
             yield value["text"]
         elif value.get("type") == "date":
             yield value["fallback"]
+        elif value.get("type") == "user":
+            yield f"@{value['user_id']}"
         for name, each in value.items():
             if name not in ("value", "options") and not isinstance(each, str):
                 yield from _texts(each)
@@ -477,7 +490,9 @@ def _acted_on(message: dict[str, Any]) -> Iterator[str]:
         if isinstance(each, dict):
             if each.get("type") == "mrkdwn" and ("<" in each["text"] or re.search(r"[*_~`]", each["text"])):
                 yield each["text"]
-            if each.get("type") in ("user", "usergroup", "channel", "broadcast", "link", "emoji"):
+            if each.get("type") == "user":
+                yield f"<@{each['user_id']}>"
+            if each.get("type") in ("usergroup", "channel", "broadcast", "link", "emoji"):
                 yield str(each["type"])
             todo += each.values()
         elif isinstance(each, list):

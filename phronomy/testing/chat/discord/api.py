@@ -177,6 +177,8 @@ class Api:
             return self._post(found[1], body)
         if (found := re.fullmatch(r"/channels/(\d+)/messages/(\d+)", path)) is not None and method == "PATCH":
             return self._edit(found[1], found[2], body)
+        if path == "/users/@me/channels" and method == "POST":
+            return self._with_person(str(body["recipient_id"]))
         if re.fullmatch(rf"/applications/{APPLICATION_ID}(/guilds/\d+)?/commands", path) and method in ("POST", "PUT"):
             return self._registered(method, body)
         raise Wrong(404, 0, "404: Not Found")
@@ -206,6 +208,16 @@ class Api:
         if (found := re.fullmatch(r"/channels/(\d+)/messages/(\d+)", path)) is not None:
             return self._message(found[1], found[2])
         raise Wrong(404, 0, "404: Not Found")
+
+    def _with_person(self, user: str) -> dict[str, Any]:
+        channel = self.direct(user)
+        self.channels[channel] = 1
+        return channel_of(channel, 1)
+
+    @staticmethod
+    def direct(user: str) -> str:
+        """The channel of the direct messages of the bot with a person."""
+        return str(int(user) + 1)
 
     # Messages
 

@@ -104,6 +104,10 @@ class FakeDiscord:
         """The messages of the channel, oldest first, without replies."""
         return self.conversation(CHANNEL)
 
+    def alone(self, by: str) -> list[Shown]:
+        """The messages of the bot to one person alone, oldest first, without replies."""
+        return self.conversation(self.api.direct(user_id(by)))
+
     def conversation(self, thread: str) -> list[Shown]:
         """The messages of a channel or a thread, oldest first, without replies and what quotes a slash command."""
         return [

@@ -57,12 +57,17 @@ def seen(message: dict[str, Any]) -> str:
 
 def acted_on(message: dict[str, Any]) -> Iterator[str]:
     """Markup, mentions and links that Discord would act on. Bold that begins and ends in a line is no danger, nor is small print."""
-    if message.get("allowed_mentions") != {"parse": []}:
+    allowed = message.get("allowed_mentions") or {}
+    users = allowed.get("users", [])
+    if allowed not in ({"parse": []}, {"parse": [], "users": users}):
         yield "allowed_mentions"
+    yield from (f"<@{each}>" for each in users)
+    mentions = "|".join(map(re.escape, users))
     for text in texts_in(message):
         plain = _ESCAPED.sub(_PLAIN, text)
         plain = _TIME.sub("", re.sub(r"^-# |^> ", "", plain, flags=re.MULTILINE))
         plain = re.sub(r"\*\*[^*\n]*\*\*", "", plain)
+        plain = re.sub(f"<@({mentions})>", "", plain) if users else plain
         yield from _ACTS.findall(plain)
 
 

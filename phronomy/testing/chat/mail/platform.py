@@ -112,6 +112,11 @@ class FakeMail:
         self._open_new()
         return [self._shown(mails) for mails in self._threads(self.place).values()]
 
+    def alone(self, by: str) -> list[Shown]:
+        """The threads in the mailbox of a person, oldest first, as the newest mail in each of them says it, without reminders."""
+        self._open_new()
+        return [self._shown(mails) for mails in self._threads(self.alias(by)).values()]
+
     def mailbox(self, by: str) -> list[EmailMessage]:
         """The mails of a person, oldest first. Of mails with one Message-ID there is the first."""
         found: dict[str, EmailMessage] = {}
@@ -217,7 +222,7 @@ class FakeMail:
     def _data(self, shown: Shown, action: Action, by: str) -> str:
         """What the same button carries in the mail that this person got about the same."""
         place = self.alias(by)
-        if place == self.place:
+        if place == self.place or shown.ref in self._threads(place):
             return shown.buttons[action]
         threads = list(self._threads(self.place))
         # All mails about a request are sent one after the other, so the threads of all mailboxes are in the same order.

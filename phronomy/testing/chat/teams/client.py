@@ -75,8 +75,11 @@ def card_in(activity: dict[str, Any]) -> dict[str, Any] | None:
 
 def seen(card: dict[str, Any]) -> str:
     """The text of a card, a line for each block."""
-    blocks = (each for each in card["body"] if each["type"] == "RichTextBlock")
-    return "\n".join("".join(run["text"] for run in each["inlines"]) for each in blocks)
+    blocks = (each for each in card["body"] if each["type"] in ("RichTextBlock", "TextBlock"))
+    return "\n".join(
+        re.sub("</?at>", "", each["text"]) if "text" in each else "".join(run["text"] for run in each["inlines"])
+        for each in blocks
+    )
 
 
 def buttons(card: dict[str, Any]) -> dict[str, str]:
@@ -130,7 +133,13 @@ def acted_on(activity: dict[str, Any]) -> Iterator[str]:
 
 def acted_on_in(card: dict[str, Any]) -> Iterator[str]:
     """The same for a card."""
+    entities = card.get("msteams", {}).get("entities", [])
+    marked = {each["text"]: f"<@{each['mentioned']['id']}>" for each in entities}
+    yield from marked.values()
+    if len(marked) < len(entities):
+        yield "entities"  # two of one text
     for each in card["body"]:
-        if each["type"] == "TextBlock" and _MARKDOWN.search(each["text"]):
-            yield each["text"]
+        if each["type"] == "TextBlock":
+            text = re.sub(r"<at>[^<>]*</at>", lambda found: "" if found[0] in marked else found[0], each["text"])
+            yield from [text] if _MARKDOWN.search(text) else []
         yield from ("link" for run in each.get("inlines", []) if "selectAction" in run)

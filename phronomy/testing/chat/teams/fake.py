@@ -124,7 +124,13 @@ class FakeTeams:
     def messages(self) -> list[Shown]:
         """The messages of the place as all see them, oldest first, once each client has asked for that of its person."""
         self.look()
-        return [self._shown(ref) for ref in self._service.messages]
+        here = self.place.partition(":")[2]
+        found = (ref for ref in self._service.messages if ref.rpartition("/")[0] == here)
+        return [shown for ref in found if not (shown := self._shown(ref)).text.startswith("Still waiting")]
+
+    def alone(self, by: str) -> list[Shown]:
+        """The messages of the bot to one person alone, oldest first."""
+        return self.conversation(Service.chat_with(self._member(by)))
 
     def conversation(self, thread: str) -> list[Shown]:
         """What the bot has posted in a thread or a chat, such as `19:...@thread.tacv2;messageid=1`, oldest first: texts and cards."""
@@ -142,7 +148,8 @@ class FakeTeams:
 
     def reminders(self) -> list[str]:
         """The texts of reminders."""
-        return [text for _, text in self.texts() if text.startswith("Still waiting")]
+        cards = (client.seen(card) for each in self._service.messages.values() if (card := client.card_in(each)))
+        return [text for text in (*(text for _, text in self.texts()), *cards) if text.startswith("Still waiting")]
 
     def texts(self) -> list[tuple[str, str]]:
         """The plain texts that the bot has sent, each with its conversation."""

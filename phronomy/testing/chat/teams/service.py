@@ -48,7 +48,8 @@ class Service:
     @staticmethod
     def chat_with(member: str) -> str:
         """The conversation of the bot with one person."""
-        return f"a:1{member[3:]}"
+        # Also by the object id of the person in Entra ID.
+        return f"a:1{member[3:]}" if member.startswith("29:") else f"a:11{member.replace('-', '')}"
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer | None:
         """Answer a request of the bot; None if the answer gets lost."""

@@ -80,6 +80,10 @@ class FakeTelegram(BotServer):
         """The messages of the bot in the group, oldest first, without replies, prompts and topics."""
         return self.conversation(str(GROUP))
 
+    def alone(self, by: str) -> list[Shown]:
+        """The messages of the bot to one person alone, oldest first, without replies and prompts."""
+        return self.conversation(str(self.number(by)))
+
     def conversation(self, thread: str) -> list[Shown]:
         """The messages of the bot in a chat or a topic, such as `-1001234567890/42`, oldest first, without replies and prompts."""
         chat, _, topic = thread.partition("/")
@@ -129,7 +133,9 @@ class FakeTelegram(BotServer):
         for key, found in self._of_bot(chat):
             is_prompt = found.get("reply_markup", {}).get("selective") is True
             for entity in found.get("entities", ()):
-                if entity["type"] not in _QUIET and not (entity["type"] == "text_mention" and is_prompt):
+                if entity["type"] == "text_mention":
+                    yield from [] if is_prompt else [f"<@{entity['user']['id']}>"]
+                elif entity["type"] not in _QUIET:
                     yield entity["type"]
             if not self._quiet.get(key):
                 yield "preview"
