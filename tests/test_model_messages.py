@@ -216,14 +216,21 @@ def test_the_key_and_the_version_are_in_headers(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
         if address is not None:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
-        beta = ModelSettings(extra={"extra_headers": {"anthropic-beta": "files-api-2025-04-14"}})
+        version = {"Anthropic-Version": "2023-01-01"} if address else {}  # one's own, for a gateway
+        own = {"anthropic-beta": "files-api-2025-04-14", **version}
+        beta = ModelSettings(extra={"extra_headers": own})
         with respx.mock(using="httpcore2") as router, MessagesModel("anthropic/claude-opus-5", settings=beta) as model:
             route = router.post().respond(200, json=answer)
             model.complete(ModelRequest(messages=(USER,)))
             request = route.calls.last.request
         seen[address] = str(request.url)
         names = ("x-api-key", "anthropic-version", "anthropic-beta", "authorization")
-        assert [request.headers.get(name) for name in names] == [KEY, "2023-06-01", "files-api-2025-04-14", None]
+        assert [request.headers.get(name) for name in names] == [
+            KEY,
+            *(version.values() or ["2023-06-01"]),
+            "files-api-2025-04-14",
+            None,
+        ]
         assert (model.name, json.loads(request.content)["model"]) == ("anthropic/claude-opus-5", "claude-opus-5")
     gate = "http://gate.test/anthropic/v1/messages"
     expected = {None: "https://api.anthropic.com/v1/messages"}

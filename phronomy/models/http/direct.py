@@ -213,6 +213,8 @@ class DirectModel(RetriedModel):
         if self._basic:
             headers["Authorization"] = f"Basic {self._basic}"
         named = {str(name): str(value) for name, value in more_headers.items()}
+        theirs = {name.lower() for name in named}  # names of headers have no case: ours would be sent beside it
+        headers = {name: value for name, value in headers.items() if name.lower() not in theirs}
         return text.encode(), {**headers, **named}, settings.timeout or READ_SECONDS
 
 
