@@ -236,9 +236,9 @@ def test_what_waits_is_a_line_each_oldest_first(said: Callable[[], str]) -> None
     said()
     assert run("pending", app=None) == cli.DONE
     heads, one, two = said().splitlines()
-    assert heads.split() == ["PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY"]
-    assert re.fullmatch(rf"{first.id}  refund  desk   t1      just now  approval", one)
-    assert re.fullmatch(rf"{second.id}  refund  desk   t2      just now  approval", two)
+    assert heads.split() == ["PENDING", "ABOUT", "SINCE", "WHY", "AGENT", "THREAD"]
+    assert re.fullmatch(rf"{first.id}  refund  just now  approval  desk   t1", one)
+    assert re.fullmatch(rf"{second.id}  refund  just now  approval  desk   t2", two)
     assert run("pending", "--thread", "t2", app=None) == cli.DONE
     assert said().splitlines()[1:] == [two]
     assert run("pending", "--run", "run_0", app=None) == cli.DONE

@@ -193,7 +193,7 @@ def test_an_edit_begins_the_votes_on_what_it_came_to(said: Callable[[], str], ap
 def test_what_waits_shows_who_may_decide_what_is_missing_and_until_when(said: Callable[[], str]) -> None:
     item = begin()
     assert run("pending") == cli.DONE
-    assert re.search(r"MAY DECIDE +VOTES +ESCALATES\n.* finance +0 of 2 +in 1 hour\n", said())
+    assert re.search(r"MAY DECIDE +VOTES +ESCALATES +WHY .*\n.* finance +0 of 2 +in 1 hour +approval ", said())
     assert run("respond", item.id, "paid by hand", "--yes", "--by", "dora") == cli.VOTED
     assert "  vote      respond by dora for bob (cli), " in said()
     assert run("show", item.id) == cli.DONE

@@ -10,10 +10,12 @@ import typer
 from phronomy.cli.apps import Place, open_place, say_more, say_unreadable, unreadable_view
 from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.views import Mask, pending_view
+from phronomy.cli.views import Mask, pending_view, told_about
 from phronomy.cli.votes import cells
 from phronomy.cli.words import DONE, WrongUsage, age, ahead
 from phronomy.foundation.durations import ago
+from phronomy.observability.about import args_in_brief
+from phronomy.records.decisions import PendingApproval
 from phronomy.stores import Page, Waiting
 
 
@@ -29,7 +31,7 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
         screen.document({"items": items, "next": page.next, **unreadable_view(page.unreadable)})
         return DONE
     if page:
-        _table(screen, page, place.store.clock())
+        _table(screen, page, Mask(place.agent, reveal=reveal), place.store.clock())
     elif not page.unreadable:
         screen.say("Nothing waits for a decision.")
     say_unreadable(screen, page.unreadable)
@@ -52,26 +54,32 @@ def _with_age(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "older_than": age(given["older_than"]) if given["older_than"] is not None else None}
 
 
-def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
+def _table(screen: Screen, page: Page[Waiting], mask: Mask, now: float) -> None:
     """A line for each; what none of them has gets no column."""
-    heads = ("PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY", "RISK", "LAPSES", *_VOTES, "LABEL")
+    heads = ("PENDING", "ABOUT", "FOR", "SINCE", *_VOTES, "RISK", "LAPSES", "WHY", "AGENT", "THREAD", "TOOL", "LABEL")
     rows = [
         (
             item.approval.id,
-            item.approval.tool_name,
-            _asker(item),
-            item.thread_id or "-",
+            told_about(item.approval, args_in_brief(item.approval, mask), None),
+            _requester(item.approval),
             ago(now - item.approval.requested_at.timestamp()),
-            _why(item),
+            *cells(item.approval, now),
             item.approval.tool.risk or "-",
             _lapses(item, now),
-            *cells(item.approval, now),
+            _why(item),
+            _asker(item),
+            item.thread_id or "-",
+            item.approval.tool_name if item.approval.title else "-",
             item.label or "-",
         )
         for item in page
     ]
     shown = [at for at, head in enumerate(heads) if head not in _OPTIONAL or any(row[at] != "-" for row in rows)]
     screen.table([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
+
+
+def _requester(item: PendingApproval) -> str:
+    return (item.requester.name or item.requester.id) if item.requester is not None else "-"
 
 
 def _asker(item: Waiting) -> str:
@@ -81,7 +89,7 @@ def _asker(item: Waiting) -> str:
 
 
 _VOTES = ("MAY DECIDE", "VOTES", "ESCALATES")
-_OPTIONAL = ("RISK", "LAPSES", *_VOTES, "LABEL")
+_OPTIONAL = ("FOR", "RISK", "LAPSES", *_VOTES, "THREAD", "TOOL", "LABEL")
 
 
 def _why(item: Waiting) -> str:

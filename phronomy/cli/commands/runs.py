@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -15,10 +16,11 @@ from phronomy.cli.apps import Found, Place, find, open_place
 from phronomy.cli.commands.decide import confirm, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.views import Mask, branch_view, moment
+from phronomy.cli.views import Mask, branch_view, moment, told_about
 from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name
 from phronomy.foundation.durations import ago
 from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.observability.about import About, abouts
 from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.derived.listing import damage_of
@@ -50,12 +52,17 @@ def runs(
             damaged = damage_of(place.store, wanted)
         now = place.store.clock()
         if json:
-            screen.document({"items": [_view(each, waiting[each.id], now, damaged.get(each.id)) for each in wanted]})
+            about = _about(place, wanted, waiting)
+            items = [_view(each, about[each.id], waiting[each.id], now, damaged.get(each.id)) for each in wanted]
+            screen.document({"items": items})
         elif not wanted:
             screen.say("There is no such run." if every else "No run is kept.")
         else:
-            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
-            screen.table(heads, [_row(each, waiting[each.id], now, damaged=each.id in damaged) for each in wanted])
+            about = _about(place, wanted, waiting)
+            screen.table(
+                _HEADS,
+                [_row(each, about[each.id], waiting[each.id], now, damaged=each.id in damaged) for each in wanted],
+            )
         if damaged and not json:
             screen.complain(f"{len(damaged)} of them cannot be read, and {_STAYS}:")
             for id, error in damaged.items():
@@ -64,6 +71,15 @@ def runs(
 
 
 _STAYS: Final = "nobody can carry them on or decide in them until that is mended"
+
+
+_HEADS: Final = ("RUN", "ABOUT", "STATUS", "SINCE", "FOR", "AGENT", "THREAD")
+
+
+def _about(place: Place, branches: list[Branch], waiting: Mapping[str, list[PendingRow]]) -> dict[str, About]:
+    """What runs are about, without what may not be seen."""
+    mask = Mask(place.agent, reveal=False)
+    return abouts(place.store, branches, waiting, lambda _: mask)
 
 
 def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
@@ -78,10 +94,13 @@ def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | Non
     return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
 
 
-def _view(branch: Branch, waiting: list[PendingRow], now: float, damage: str | None) -> dict[str, object]:
+def _view(branch: Branch, about: About, waiting: list[PendingRow], now: float, damage: str | None) -> dict[str, object]:
     return {
         **({"unreadable": damage} if damage is not None else {}),
         **branch_view(branch),
+        "title": (about.item.title or about.item.tool_name) if about.item is not None else None,
+        "words": about.words,
+        "requester": about.requester.id if about.requester is not None else None,
         "held": branch.is_held(now),
         "created_at": _moment(branch.created_at),
         "changed_at": _moment(branch.changed_at),
@@ -93,15 +112,18 @@ def _moment(at: float) -> str:
     return moment(datetime.fromtimestamp(at, UTC))
 
 
-def _row(branch: Branch, waiting: list[PendingRow], now: float, *, damaged: bool = False) -> tuple[str, ...]:
+def _row(
+    branch: Branch, about: About, waiting: list[PendingRow], now: float, *, damaged: bool = False
+) -> tuple[str, ...]:
     lost = branch.status == "running" and not branch.is_held(now)
     return (
         branch.id,
-        branch.thread_id or "-",
-        branch.agent,
+        told_about(about.item, about.args, about.words, len(waiting)),
         ("running, held by nobody" if lost else branch.status) + (", cannot be read" if damaged else ""),
         ago(now - branch.changed_at),
-        ", ".join(row.tool_name for row in waiting) or "-",
+        (about.requester.name or about.requester.id) if about.requester is not None else "-",
+        branch.agent,
+        branch.thread_id or "-",
     )
 
 
@@ -131,8 +153,8 @@ def cancel(
             waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]
         worker = _worker(place, meant)
         if not json:
-            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
-            screen.table(heads, [_row(meant.branch, waiting, place.store.clock())])
+            about = _about(place, [meant.branch], {meant.branch.id: waiting})[meant.branch.id]
+            screen.table(_HEADS, [_row(meant.branch, about, waiting, place.store.clock())])
         try:
             if not (yes or confirm(screen, "Cancel it?")):
                 screen.say("Nothing was cancelled.", style="bold")

@@ -2054,6 +2054,20 @@ export interface components {
              */
             waits_for: string[];
             /**
+             * Title
+             * @description What the first of these requests is about: its title, or its tool.
+             * @default null
+             */
+            title: string | null;
+            /**
+             * Words
+             * @description The first words of the input, which the user wrote: what guardrails let through, in one line and cut.
+             * @default null
+             */
+            words: string | null;
+            /** @default null */
+            requester: components["schemas"]["Person"] | null;
+            /**
              * Unreadable
              * @description What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.
              * @default null
@@ -2063,8 +2077,6 @@ export interface components {
             checkpoint_id: string;
             /** Step */
             step: number;
-            /** @default null */
-            requester: components["schemas"]["Person"] | null;
             /** Messages */
             messages: number;
             /**
@@ -2127,6 +2139,20 @@ export interface components {
              * @default []
              */
             waits_for: string[];
+            /**
+             * Title
+             * @description What the first of these requests is about: its title, or its tool.
+             * @default null
+             */
+            title: string | null;
+            /**
+             * Words
+             * @description The first words of the input, which the user wrote: what guardrails let through, in one line and cut.
+             * @default null
+             */
+            words: string | null;
+            /** @default null */
+            requester: components["schemas"]["Person"] | null;
             /**
              * Unreadable
              * @description What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.

@@ -5,7 +5,7 @@ A run that is started here is driven by this process until it waits or ends. If 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from phronomy.inbox.operating import begin_run, check_writers
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import list_branches
+from phronomy.observability.about import About, abouts
 from phronomy.observability.masking import Masking
 from phronomy.observability.timeline import timeline
 from phronomy.records.messages import told_text
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from phronomy.records.checkpoint import Checkpoint
     from phronomy.records.messages import Message
     from phronomy.runs.runs import Runs
-    from phronomy.stores.rows import Branch
+    from phronomy.stores.rows import Branch, PendingRow
 
 
 HELD_BACK: Final = "[not shown: no guardrail has let it through]"
@@ -55,17 +56,32 @@ async def list_runs(visit: Visit) -> Response:
     waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
     now = visit.store.clock()
     damaged = await apart(visit.store, damage_of, visit.store, kept)
-    items = tuple(schemas.RunRow(**row_of(each, waits, now), unreadable=damaged.get(each.id)) for each in kept)
+    about = await about_runs(visit, kept, waits)
+    items = tuple(
+        schemas.RunRow(**row_of(each, waits, now, about[each.id]), unreadable=damaged.get(each.id)) for each in kept
+    )
     return paged(visit, schemas.RunsPage(items=items, next=cursors.made(following)))
 
 
-async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[str]]:
-    """The ids of the requests that wait in these runs, by branch."""
-    found: dict[str, list[str]] = {}
+async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[PendingRow]]:
+    """The requests that wait in these runs, by branch."""
+    found: dict[str, list[PendingRow]] = {}
     for run_id in run_ids:
         for row in await visit.store.apending_rows(run_id=run_id):
-            found.setdefault(row.branch_id, []).append(row.pending_id)
+            found.setdefault(row.branch_id, []).append(row)
     return found
+
+
+async def about_runs(
+    visit: Visit, branches: Sequence[Branch], waits: Mapping[str, Sequence[PendingRow]]
+) -> dict[str, About]:
+    """What these runs are about, without what may not be seen."""
+
+    def mask_of(name: str) -> Masking:
+        agent = agent_of(visit, name)
+        return Masking(agent.spec if agent is not None else None)
+
+    return await apart(visit.store, abouts, visit.store, branches, waits, mask_of)
 
 
 async def show_run(visit: Visit) -> Response:
@@ -247,11 +263,11 @@ async def full(visit: Visit, id: str) -> schemas.RunFull:
     waits = await waiting_in(visit, {branch.run_id})
     can_cancel = visit.may("cancel") and branch.status not in ENDED and agent_of(visit, branch.agent) is not None
     reads = visit.may("read")
+    about = await about_runs(visit, [branch], waits)
     return schemas.RunFull(
-        **row_of(branch, waits, visit.store.clock()),
+        **row_of(branch, waits, visit.store.clock(), about[branch.id] if reads else About()),
         checkpoint_id=checkpoint.id,
         step=checkpoint.step,
-        requester=maybe(checkpoint.requester) if reads else None,
         messages=len(checkpoint.messages),
         output=_output(branch, checkpoint) if reads else None,
         can_cancel=can_cancel,
@@ -271,7 +287,7 @@ def _output(branch: Branch, checkpoint: Checkpoint) -> Any:
     return checkpoint.output if branch.status == "completed" else None
 
 
-def row_of(branch: Branch, waits: dict[str, list[str]], now: float) -> dict[str, Any]:
+def row_of(branch: Branch, waits: Mapping[str, Sequence[PendingRow]], now: float, about: About) -> dict[str, Any]:
     """The members of a run in a list."""
     return {
         "id": branch.id,
@@ -284,7 +300,10 @@ def row_of(branch: Branch, waits: dict[str, list[str]], now: float) -> dict[str,
         "held": branch.is_held(now),
         "created_at": moment(branch.created_at),
         "changed_at": moment(branch.changed_at),
-        "waits_for": tuple(waits.get(branch.id, ())),
+        "waits_for": tuple(row.pending_id for row in waits.get(branch.id, ())),
+        "title": (about.item.title or about.item.tool_name) if about.item is not None else None,
+        "words": about.words,
+        "requester": maybe(about.requester),
     }
 
 

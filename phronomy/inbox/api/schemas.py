@@ -405,6 +405,14 @@ class RunRow(Given):
     created_at: datetime
     changed_at: datetime
     waits_for: tuple[str, ...] = Field(default=(), description="The ids of the requests that wait in it.")
+    title: str | None = Field(
+        default=None, description="What the first of these requests is about: its title, or its tool."
+    )
+    words: str | None = Field(
+        default=None,
+        description="The first words of the input, which the user wrote: what guardrails let through, in one line and cut.",
+    )
+    requester: Person | None = None
     unreadable: str | None = Field(
         default=None,
         description="What is wrong with its rows, if they cannot be read: nobody can carry it on or decide in it until that is mended.",
@@ -423,7 +431,6 @@ class RunFull(RunRow):
 
     checkpoint_id: str
     step: int
-    requester: Person | None = None
     messages: int
     output: JsonAny = Field(default=None, repr=False)
     can_cancel: bool = Field(description="Whether this server has its agent, and you may end the run.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
@@ -29,11 +30,11 @@ _AUDIT: Final = "a.at, a.run_id, a.thread_id, a.pending_id, a.body, a.n"
 class Select:
     """A select that grows: what it is from, what must hold, and the values in their order."""
 
-    def __init__(self, what: str, source: str) -> None:
+    def __init__(self, what: str, source: str, *values: object) -> None:
         self._what = what
         self._source = source
         self._where: list[str] = []
-        self._values: list[object] = []
+        self._values: list[object] = [*values]
         self._end = ""
 
     def where(self, condition: str, *values: object) -> None:
@@ -177,6 +178,20 @@ def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple
     select.where("b.agent = ?", wanted.agent)
     select.where("entry.n > ?", wanted.after)
     select.order("entry.n", wanted.limit)
+    return select.made(sql)
+
+
+def first(sql: Statements, tenant: str, branch_ids: Sequence[str], longest: int) -> tuple[str, Values]:
+    """The statement for the root checkpoints among the first entries of these branches, and its values."""
+    # By their numbers: of no log more is read. An SQL NULL would be damage, and an empty body says nothing.
+    body = "CASE WHEN length(entry.body) <= ? THEN entry.body ELSE '' END"
+    select = Select(
+        _CHECKPOINT.replace("entry.body", body), "<branches> b JOIN <log> entry ON <first entries>", longest
+    )
+    select.where("b.tenant = ?", tenant)
+    select.where("b.id <among>", sql.listed(branch_ids))
+    select.where("entry.path = '' AND entry.checkpoint_id IS NOT NULL")
+    select.order("entry.n")
     return select.made(sql)
 
 

@@ -286,6 +286,7 @@ def _words(dialect: Dialect) -> dict[str, str]:
         "among": dialect.among.replace("?", mark),
         "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
         "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
+        "first entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.parent_seq + 3"),
         "size": str(SIZE),
         "known": str(len(dialect.migrations)),
         "ended": ended,

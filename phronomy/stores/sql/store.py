@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores.base import AsyncPrimitives, Store, checked_tenant
+from phronomy.stores.derived.beginnings import LONGEST
 from phronomy.stores.derived.changes import (
     check_batch,
     check_change,
@@ -199,6 +200,10 @@ class SQLStore(Store):
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
         return self._records(CheckpointRow, _select.checkpoints(self._statements, self.tenant, wanted))
+
+    def select_first(self, branch_ids: Sequence[str]) -> list[CheckpointRow]:
+        """The root checkpoints among the first three entries of each of these branches."""
+        return self._records(CheckpointRow, _select.first(self._statements, self.tenant, branch_ids, LONGEST))
 
     def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
         return self._records(AuditRow, _select.audit(self._statements, self.tenant, wanted))

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.inbox.api.runs import agent_of, names_in, said_in, waiting_in
+from phronomy.inbox.api.runs import about_runs, agent_of, names_in, said_in, waiting_in
 from phronomy.inbox.api.versions import offered_to
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed
@@ -29,6 +29,7 @@ from phronomy.inbox.pages.words import heading
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import list_branches
+from phronomy.observability.about import About
 from phronomy.observability.masking import Masking
 from phronomy.observability.timeline import recent
 from phronomy.records.decisions import PendingApproval
@@ -116,9 +117,15 @@ class RunShown:
     began: datetime
     changed: datetime
     waits: int = 0
+    about: About = About()
     lost: bool = False
     idle: bool = False
     again: bool = False
+
+    @property
+    def heading(self) -> str | None:
+        """The label of the run, or else the first request that waits in it; None if there is neither."""
+        return self.branch.label or (heading(self.about.item) if self.about.item is not None else None)
 
     @property
     def is_fork(self) -> bool:
@@ -126,7 +133,7 @@ class RunShown:
         return self.branch.parent_branch is not None
 
 
-def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
+def run_shown(branch: Branch, now: float, waits: int = 0, about: About | None = None) -> RunShown:
     """A run as it is shown."""
     left = branch.status == "running" and not branch.is_held(now)
     # As recovery sees it: a worker that is gone is still written down, and what was left for one is numbered.
@@ -138,6 +145,7 @@ def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
         began=datetime.fromtimestamp(branch.created_at, UTC),
         changed=datetime.fromtimestamp(branch.changed_at, UTC),
         waits=waits,
+        about=about or About(),
         lost=left and not idle,
         idle=idle,
         again=branch.status == "failed" and branch.handed is not None,
@@ -179,13 +187,13 @@ async def runs(visit: Visit) -> Response:
         newest if is_all else await apart(visit.store, visit.store.select_branches, replace(counted, thread_id=None))
     )
     waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
-    now = visit.store.clock()
+    about, now = await about_runs(visit, kept, waits), visit.store.clock()
     return render(
         visit,
         "runs.html",
         here="/runs",
         query=query,
-        rows=[run_shown(each, now, len(waits.get(each.id, ()))) for each in kept],
+        rows=[run_shown(each, now, len(waits.get(each.id, ())), about[each.id]) for each in kept],
         damaged=await apart(visit.store, damage_of, visit.store, kept),
         everywhere=len(every),
         tabs=_tabs(query, newest),
@@ -226,6 +234,7 @@ async def run(visit: Visit) -> Response:
     story, more = await apart(store, partial(recent, store, branch.id, most=ENTRIES))
     page = await store.apending(run_id=branch.run_id)
     waits = [row.approval for row in page if row.branch_id == branch.id]
+    about = await about_runs(visit, [branch], await waiting_in(visit, {branch.run_id}))
     others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
     # To look what could be done is one more read of the run: for those alone who may do it.
     operations = await offered_to(visit) if visit.may("operate") or visit.may("cancel") else []
@@ -234,7 +243,7 @@ async def run(visit: Visit) -> Response:
         visit,
         "run.html",
         here="/runs",
-        row=run_shown(branch, now, len(waits)),
+        row=run_shown(branch, now, len(waits), about[branch.id]),
         checkpoint=checkpoint,
         ended=branch.status in ENDED,
         said=_said(query.said, branch),
