@@ -93,7 +93,8 @@ class Pages:
 
     def form(self, item: PendingApproval, way: str, who: str = "rita") -> Element:
         """The form of a way to answer, on the page of a request."""
-        return self.shown(item, who).one("details", data_way=way).all("form")[0]
+        choice = self.shown(item, who).one(data_way=way)
+        return choice if choice.tag == "form" else choice.all("form")[0]
 
     def decided(self, item: PendingApproval, way: str, who: str = "rita", **changes: str | None) -> None:
         answer = self.send(self.form(item, way, who), who, **changes)

@@ -293,7 +293,7 @@ def test_the_scopes_of_the_inbox_hold_here_too() -> None:
     with MailDesk(inbox={"scopes": lambda _: {"read"}}) as desk:
         desk.asked()
         answer = desk.browser().get(desk.link())
-        assert answer.status_code == 403 and "You need the scope decide" in answer.text
+        assert answer.status_code == 403 and "You are not allowed to decide requests." in answer.text
         kept(answer)
 
 

@@ -163,13 +163,13 @@ def test_a_request_leads_back_to_its_list_and_on_to_the_next_one(pages: Pages) -
     assert path == f"/requests/{first.id}?list=tool%3Drefund"
     page = pages.page(path)
     assert page.attributes["data-back"] == "/?tool=refund"
-    answer = pages.send(page.one("details", data_way="approve").one("form"))
+    answer = pages.send(page.one("form", data_way="approve"))
     there = answer.headers["location"]
     assert there == f"{path}#result"
     after = pages.page(there.partition("#")[0])
     assert after.one("a", id="next").attributes["href"] == f"/requests/{second.id}?list=tool%3Drefund"
     last = pages.page(after.one("a", id="next").attributes["href"])
-    pages.send(last.one("details", data_way="approve").one("form"))
+    pages.send(last.one("form", data_way="approve"))
     assert not pages.page(f"/requests/{second.id}?list=tool%3Drefund").all("a", id="next")
 
 

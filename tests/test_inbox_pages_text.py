@@ -318,10 +318,10 @@ def test_no_template_lets_anything_through(path: Path) -> None:
     assert not re.search(r"\son[a-z]+\s*=", text)
     assert not re.search(r"https?://|\"//", text)
     scripts = re.findall(r"<(?:script|link rel=\"stylesheet\")[^>]*>", text)
-    assert len(scripts) == (2 if path.name == "base.html" else 0)
+    assert len(scripts) == (3 if path.name == "base.html" else 0)
     assert all('nonce="{{ visit.nonce }}"' in each for each in scripts)
     for target in re.findall(r"(?:href|action|formaction|src)=\"([^\"]*)\"", text):
-        assert target.startswith(("{{ visit.url(", "#")), target
+        assert target.startswith(("{{ visit.url(", "{{ visit.login(", "#")), target
 
 
 def test_the_script_makes_no_request_elsewhere_and_writes_no_html() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from inbox_scenes import RITA, ByHeader, Visitor
 from page_scenes import MIA, Pages
+from tables import each
 
-from phronomy import Approval, PendingApproval, Principal, tool
+from phronomy import Approval, MemoryStore, PendingApproval, Principal, tool
 
 ANN = Principal(id="ann", name="Ann", roles=("lead",))
 TWO = Approval(by="lead", needed=2)
@@ -72,7 +75,7 @@ def test_after_a_rejection_it_is_counted_as_one(pages: Pages) -> None:
 def test_who_asked_reads_why_they_may_only_reject(pages: Pages) -> None:
     item = pages.asked(OTHERS)
     page = pages.shown(item, "ann")
-    assert [each.attributes["data-way"] for each in page.all("details", class_="choice")] == ["reject"]
+    assert [each.attributes["data-way"] for each in page.all(class_="choice")] == ["reject"]
     assert "You asked for this, so somebody else has to approve it. Asked for: 1 of lead" in page.text
     assert "You asked for this" not in pages.shown(item).text
 
@@ -94,7 +97,7 @@ def test_what_a_policy_asks_is_told_in_words(pages: Pages) -> None:
     page = pages.shown(item).text
     assert "The approval policy of desk (pay) asks for an approval." in page
     assert "The tool needs an approval" not in page, "it has none of its own"
-    assert "For the approval policy of desk (pay): 0 of 1 so far. Asked for: 1 of lead." in page
+    assert "Who may decidelead" in page and "so far" not in page
     assert "The tool needs an approval." in pages.shown(pages.asked()).text
 
 
@@ -130,7 +133,7 @@ def test_what_follows_a_rejection_is_said_as_it_was_chosen(
     review = pages.sent(pages.form(item, "reject"), reason="No.", then=then)
     assert before in review.text
     assert pages.send(review.form(f"/requests/{item.id}/decision")).status_code == 303
-    assert "And then: " in pages.state(item)[1]
+    assert "What happens next: " in pages.state(item)[1]
     pages.carry_out()
     text = pages.state(item)[1]
     assert after in text and told in text
@@ -154,3 +157,50 @@ def test_rows_that_look_alike_can_be_told_apart(pages: Pages) -> None:
     rows = [each.text for each in pages.page("/").one("ol", class_="rows").all("li")]
     assert [thread in row for thread, row in zip(("order-1", "order-2"), rows, strict=True)] == [True, True]
     assert all("for Ann" in row and "agent desk" in row and "09:00" in row for row in rows)
+
+
+# The two decisions, and who is told of whom
+
+
+@each(
+    ("risk", "action"),
+    [("low", "decision"), (None, "decision"), ("medium", "decision"), ("high", "review"), ("dire", "review")],
+)
+def test_the_bar_decides_at_once_what_is_not_risky(risk: Any, action: str) -> None:
+    """One press approves; what is risky is shown once more. A rejection has a reason first, at the place to which its link leads."""
+    pages = Pages(MemoryStore())
+    item = pages.asked(risk=risk)
+    page = pages.shown(item)
+    bar = page.one("div", class_="bar")
+    approve, reject = bar.one("form"), bar.one("a")
+    assert approve.attributes["action"] == f"/requests/{item.id}/{action}" and approve.text == "Approve refund"
+    assert reject.text == "Reject refund" and page.one("textarea", id=reject.attributes["href"][1:])
+    assert ("You see it once more" in page.text) == (action == "review")
+    answer = pages.send(approve)
+    assert answer.status_code == (303 if action == "decision" else 200)
+    assert (pages.store.request(item.id).decision is not None) == (action == "decision")
+
+
+@each(
+    ("gate", "votes", "panel"),
+    [
+        (True, 0, False),
+        (Approval(by="lead"), 0, False),
+        (OTHERS, 0, False),
+        (TWO, 0, True),
+        (TWO, 1, True),
+        (TWO, 2, True),
+        (Approval(by="lead"), 1, False),
+        (Approval(by="lead", rejections=2), 0, True),
+    ],
+)
+def test_who_decides_is_a_panel_where_it_takes_more_than_one_person(gate: Any, votes: int, panel: bool) -> None:
+    pages = Pages(MemoryStore())
+    item = pages.asked(gate)
+    for who in ("mia", "rita")[:votes]:
+        pages.decided(item, "approve", who)
+    text = pages.shown(item).text
+    assert ("Who decides" in text) == panel
+    assert ("Who may decidelead" in text) == (isinstance(gate, Approval) and not panel)
+    if votes == 1 and not panel:
+        assert "Approved by Mia" in text

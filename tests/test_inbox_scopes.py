@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx2
@@ -12,7 +13,7 @@ from inbox_scenes import OTTO, RITA, ByHeader, Visitor, asked, desk, inbox_of
 from starlette.requests import Request
 from tables import each
 
-from phronomy import Agent, Approval, ConfigurationError, MemoryStore, PendingApproval, Principal, tool
+from phronomy import Agent, Approval, ConfigurationError, MemoryStore, PendingApproval, Principal, Reject, tool
 from phronomy.inbox import ApiTokens, Identity, Inbox, Sessions, TrustedProxy
 from phronomy.inbox.api.table import API as TABLE
 from phronomy.inbox.auth.identity import SCOPES
@@ -36,14 +37,14 @@ def filled(route: Route, item: PendingApproval, run_id: str, checkpoint: str) ->
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_route_needs_each_of_its_scopes(route: Route) -> None:
-    """Whoever has all scopes but one of them is refused before anything is looked at."""
+    """Whoever has all scopes but one of them is refused before anything is looked at; of their own, some may see less."""
     store = MemoryStore()
     item = asked(store)
     branch = store.branches()[0]
     path = filled(route, item, branch.id, branch.head or "x")
     before = repr((store.pending(), store.branches()))
     for missing in route.scopes:
-        scopes: Any = frozenset(SCOPES) - {missing}
+        scopes: Any = frozenset(SCOPES) - {missing, *route.own}
         inbox = inbox_of(store, auth=ByHeader(scopes=scopes), scopes=lambda _: SCOPES)
         answer = Visitor(inbox).request(route.method, path, headers={"accept": "application/json"})
         assert answer.status_code == 403, (missing, answer.text)
@@ -224,3 +225,65 @@ def test_what_is_configured_wrongly_is_the_server_s_fault(caplog: pytest.LogCapt
     assert [each.status_code for each in (page, told, sent)] == [500, 500, 500]
     assert "ConfigurationError" not in page.text + told.text and "via is a name" not in page.text + told.text
     assert "via is a name of its own, not 'session'" in caplog.text
+
+
+# One's own history
+
+
+def decided_by_both(store: MemoryStore) -> None:
+    """Three decisions: the first and the last of Rita's, and one of Otto's."""
+    for order, who in ((1, RITA), (2, OTTO), (3, RITA)):
+        item = asked(store, order)
+        store.decide(item.id, Reject(reason=f"no {order}"), by=who, digest=item.digest)
+
+
+@each(
+    ("scopes", "who", "page", "found"),
+    [
+        (("read", "decide"), RITA, 200, ["no 1", "no 3"]),
+        (("read", "decide"), OTTO, 200, ["no 2"]),
+        (("decide",), RITA, 403, ["no 1", "no 3"]),
+        (("read", "audit"), OTTO, 200, ["no 1", "no 2", "no 3"]),
+        (("read", "decide", "audit"), OTTO, 200, ["no 1", "no 2", "no 3"]),
+        (("read",), RITA, 403, None),
+    ],
+)
+def test_who_may_decide_reads_their_own_history(
+    scopes: Any, who: Principal, page: int, found: list[str] | None
+) -> None:
+    """In the page and in the API, in each form and from page to page. To read what others decided needs the scope `audit`."""
+    store = MemoryStore()
+    decided_by_both(store)
+    inbox = inbox_of(store, auth=ByHeader(scopes=scopes), scopes=lambda _: SCOPES)
+    visitor = Visitor(inbox, who.id)
+    shown = visitor.get("/history")
+    assert shown.status_code == page
+    if page == 200:
+        assert [each for each in ("no 1", "no 2", "no 3") if each in shown.text] == found
+        assert ("Export" in shown.text, "Id of who decided" in shown.text) == (("audit" in scopes,) * 2)
+        assert ("Otto" in shown.text) == (who is OTTO)
+    read: list[str] = []
+    path: str | None = f"{API}/audit?limit=1"
+    while path is not None:
+        answer = visitor.get(path)
+        if found is None:
+            assert problem(answer) == (403, "forbidden")
+            return
+        read += [each["reason"] for each in answer.json()["items"]]
+        path = answer.links["next"]["url"] if "next" in answer.links else None
+    assert read == found
+    lines = visitor.get(f"{API}/audit?format=ndjson").text.splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == found
+    assert (visitor.get("/audit").status_code, visitor.get("/audit.csv").status_code) == (
+        (200,) * 2 if "audit" in scopes else (403,) * 2
+    )
+
+
+def test_a_page_without_the_right_says_so_in_words() -> None:
+    inbox = inbox_of(auth=ByHeader(scopes=("read",)), scopes=lambda _: SCOPES)
+    text = Visitor(inbox).get("/history").text
+    assert "You are not allowed to see what other people decided." in text and "scope" not in text
+    assert "Ask whoever runs this server" in text
+    assert "see requests and runs" in Visitor(inbox).get("/me").text
+    assert Visitor(inbox).get(f"{API}/audit").json()["detail"] == "You need the scope audit."
+    assert 'href="/history"' not in text

@@ -132,7 +132,7 @@ def test_a_link_is_opened_and_spent_by_its_button(desk: Desk) -> None:
     assert (answer.status_code, answer.headers["location"], desk.sessions()) == (303, "/", 1)
     assert visitor.cookies[NAME] not in desk.place.text()
     found = visitor.get("/me")
-    assert found.status_code == 200 and "Rita" in found.text and "read, decide, grant, audit" in found.text
+    assert found.status_code == 200 and "Rita" in found.text and "decide requests, let calls pass" in found.text
 
 
 @pytest.mark.parametrize("at", ["GET", "POST"])

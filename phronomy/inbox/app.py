@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import MutableHeaders
@@ -64,8 +65,10 @@ class Inbox:
     it away. `login_url` is the login of your application, such as `/accounts/login/?next={to}`: who is not signed in is sent there,
     and `{to}` is the path to come back to; None: to the sign-in page of the inbox. `trusted_hosts` are the host names, with ports,
     that it answers to; None: all, for a server behind a proxy that checks them. `scopes` says what a principal may do; the default
-    is to `read` and `decide`. `title` stands on top of each page. `max_body` is the largest body in bytes. `sessions` are the
-    sessions, if their times or their cookie are to be others; `limits` say how often somebody may try. `threads` says in which
+    is to `read` and `decide`. `title` stands on top of each page. `logo` is the path or the bytes of a PNG or an SVG of at most 256
+    KiB, which stands beside it, and `color`, such as `#0d5c63`, is that of links and of the button that approves: white text on it,
+    and text in it, has a contrast of at least 4.5; in dark it is lightened. `max_body` is the largest body in bytes. `sessions` are
+    the sessions, if their times or their cookie are to be others; `limits` say how often somebody may try. `threads` says in which
     threads somebody may start runs: their `"own"`, in which nobody else has asked for one, or `"any"`. Raises `ConfigurationError`.
     """
 
@@ -78,6 +81,8 @@ class Inbox:
         public_url: str | None = None,
         login_url: str | None = None,
         title: str = "Approvals",
+        logo: str | FilePath | bytes | None = None,
+        color: str | None = None,
         scopes: ScopesOf | None = None,
         trusted_hosts: Collection[str] | None = None,
         max_body: int = MAX_BODY,
@@ -97,6 +102,8 @@ class Inbox:
             public_url=public_url,
             login_url=login_url,
             title=title,
+            logo=logo,
+            color=color,
             scopes=scopes,
             trusted_hosts=trusted_hosts,
             max_body=max_body,
@@ -300,8 +307,9 @@ def _check_route(route: Route, visit: Visit) -> None:
     if route.public:
         return
     identity = visit.identity  # raises if there is none
+    for_own = bool(route.own) and frozenset(route.own) <= frozenset(identity.scopes)
     for each in route.scopes:
-        if each not in identity.scopes:
+        if each not in identity.scopes and not for_own:
             raise Problem("forbidden", f"You need the scope {each}.", scope=each)
 
 

@@ -30,6 +30,8 @@ class Route:
     A `page` is HTML: an error is a page, and whoever is not signed in is sent to the sign-in page. What is no page is of the API, and
     its errors are problem details.
 
+    With `own`, whoever has all of these scopes may use it as well, for what they did themselves: the handler shows them no more.
+
     With `secret`, the path has a secret: no page that is shown there tells its address to the next one, the sign-in page included.
 
     `acts` says that it changes something by somebody's decision: the API demands an idempotency key for it. `query`, `body` and
@@ -41,6 +43,7 @@ class Route:
     path: str
     handler: Handler
     scope: Scope | tuple[Scope, ...] | None = None
+    own: tuple[Scope, ...] = ()
     public: bool = False
     page: bool = False
     acts: bool = False

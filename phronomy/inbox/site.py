@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from phronomy.errors import ConfigurationError
@@ -16,6 +17,7 @@ from phronomy.inbox.auth.keys import server_key
 from phronomy.inbox.auth.limits import Limits
 from phronomy.inbox.auth.returning import check_login_url
 from phronomy.inbox.auth.sessions import Sessions
+from phronomy.inbox.look.looks import Look, look_of
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
@@ -58,6 +60,8 @@ class Site:
         public_url: str | None,
         login_url: str | None,
         title: str,
+        logo: str | Path | bytes | None,
+        color: str | None,
         scopes: ScopesOf | None,
         trusted_hosts: Collection[str] | None,
         max_body: int,
@@ -76,6 +80,7 @@ class Site:
         self.login_url: str | None = None if login_url is None else check_login_url(login_url)
         self.sign_ins: tuple[SignInLink, ...] = ()
         self.title: str = title
+        self.look: Look = look_of(logo, color)
         self.origin: str | None = None if public_url is None else security.origin_of(public_url)
         self.prefix: str = "" if public_url is None else security.path_of(public_url)
         self.public_url: str | None = public_url.rstrip("/") if public_url is not None else None

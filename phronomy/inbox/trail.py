@@ -21,6 +21,7 @@ from phronomy.stores.native import apart
 from phronomy.stores.rows import AuditFilter, AuditRow
 
 if TYPE_CHECKING:
+    from phronomy.records.principals import Principal
     from phronomy.stores.base import Store
 
 _STRETCH: Final = 3_600.0
@@ -51,6 +52,12 @@ class Entry:
     def edited(self) -> bool:
         """Whether an approval changed values."""
         return self.decision.kind == "approve" and self.decision.edited
+
+
+def is_by(record: AuditRecord, who: Principal | None) -> bool:
+    """Whether a record is of what this person did; None: anybody."""
+    by = record.by
+    return who is None or (by is not None and (by.kind, by.id) == (who.kind, who.id))
 
 
 def newest_first(entries: Iterable[Entry]) -> list[Entry]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from phronomy.inbox.auth.identity import Identity, Scope
     from phronomy.inbox.site import Site
+    from phronomy.records.principals import Principal
     from phronomy.stores.base import Store
 
 M = TypeVar("M", bound=BaseModel)
@@ -180,9 +181,14 @@ class Visit:
             **problem.members,
         }
 
-    def may(self, scope: str) -> bool:
-        """Whether this person has a scope."""
-        return self.maybe is not None and scope in self.maybe.scopes
+    def may(self, *scopes: str) -> bool:
+        """Whether this person has one of these scopes."""
+        return self.maybe is not None and any(each in self.maybe.scopes for each in scopes)
+
+    @property
+    def history_of(self) -> Principal | None:
+        """Whose decisions this person may see: their own, or None for those of everybody."""
+        return None if self.may("audit") else self.identity.principal
 
     def json(self, model: type[M], *, read: Callable[[object], JsonValue] = parse) -> M:
         """The body as this model: strict JSON, without keys that are there twice. Raises `Problem`.

@@ -15,7 +15,6 @@ def test_two_people_race_for_a_request(desk: Desk, invite: Invite) -> None:
     mia.chooses("reject")
     mia.types("Reason", "The address is wrong.")
     # Both have the page. Rita is first.
-    rita.chooses("approve")
     rita.sends("approve")
     rita.reads("Approved by you")
     # Mia is told who was first, and keeps what she has typed.
@@ -52,7 +51,6 @@ def test_two_of_finance_pay_a_bill(desk: Desk, invite: Invite) -> None:
     carl.reads("You can read this, not decide it")
     assert carl.page.locator(".choice").count() == 0
     # Risky: it is shown once more before it counts.
-    rita.chooses("approve")
     rita.sends("approve")
     rita.reads("Approve pay")
     assert desk.status(asked) == "pending" and asked.votes == ()
@@ -61,7 +59,6 @@ def test_two_of_finance_pay_a_bill(desk: Desk, invite: Invite) -> None:
     rita.sees("1 of 2")
     # Otto has had the page open for all that time, and may still vote.
     otto.hears("Rita Okafor (rita) approved")
-    otto.chooses("approve")
     otto.sends("approve")
     otto.confirms()
     otto.reads("Approved by you")
@@ -131,7 +128,6 @@ def test_the_time_is_over_while_the_form_is_open(desk: Desk, invite: Invite) -> 
 def test_a_button_that_is_pressed_twice_counts_once(desk: Desk, rita: Visitor) -> None:
     asked = desk.ask("pay", to="Porcelain Works", lines=BILL)
     rita.opens(f"/requests/{asked.id}")
-    rita.chooses("approve")
     rita.sends("approve")
     rita.page.locator("form[data-confirm] button").first.dblclick()
     rita.reads("Your vote is in")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from furnished import BILL
+from playwright.sync_api import Page
 from visitors import NARROW, Desk, Invite, Visitor, sideways
 
 SMALLEST = 44
@@ -30,9 +31,9 @@ def test_with_the_keyboard_alone(desk: Desk, rita: Visitor) -> None:
     assert rita.focused().startswith("Refund order 2:")
     keys.press("Enter")
     rita.reads("Refund order 2")
-    # A key opens the choice, and its button has the focus; nothing counts yet.
+    # A key leads to the button, and nothing counts yet.
     keys.press("a")
-    assert rita.focused() == "Review before it counts"
+    assert rita.focused() == "Approve refund"
     keys.press("Control+Enter")
     rita.reads("Approve refund")
     assert rita.focused() == "Approve refund"  # the heading
@@ -88,7 +89,7 @@ def test_a_run_is_stepped_and_forked_by_its_versions_without_script(desk: Desk, 
     rita.presses("Let it go on to the next stop")
     rita.sees("It went on to the next stop.")
     rita.sees("Order 1047 has two addresses")
-    rita.follows("Its versions")
+    rita.follows("Versions of this run")
     # A box of the picture leads to what it stands for.
     rita.page.locator(".tree a.stop").first.click()
     rita.reads("1: model asks for ship")
@@ -110,20 +111,89 @@ def test_on_a_small_phone(desk: Desk, invite: Invite) -> None:
     page = otto.opens("/")
     page.get_by_role("link", name="Pay a bill").tap()
     otto.reads("Pay a bill")
-    for way in ("approve", "edit", "reject", "respond"):
-        page.locator(f".choice.{way} > summary").tap()
-        assert page.locator(f".choice.{way}").get_attribute("open") is not None
+    for way in ("edit", "respond", "reject"):
+        page.locator(f".bar [data-open={way}], details.choice.{way}:not(.first) > summary").tap()
+        assert page.locator(f"details.choice.{way}").get_attribute("open") is not None
         assert sideways(page) == []
         assert small(otto) == []
     # Approve and Reject stand apart.
-    approve, reject = (page.locator(f".choice.{way}").bounding_box() for way in ("approve", "reject"))
+    approve, reject = (page.locator(f".bar .{way}").bounding_box() for way in ("approve", "no"))
     assert approve is not None and reject is not None
-    assert reject["y"] - (approve["y"] + approve["height"]) >= SMALLEST
-    page.locator(".choice.approve > summary").tap()
-    page.locator(".choice.approve form button").tap()
+    assert reject["x"] - (approve["x"] + approve["width"]) >= 12
+    page.locator(".bar .approve button").tap()
     otto.reads("Approve pay")
     assert sideways(page) == [] and small(otto) == []
     page.locator("form[data-confirm] button").first.tap()
     otto.reads("Your vote is in")
     assert sideways(page) == []
     assert [vote.by.id for vote in desk.apart(desk.store.request, asked.id).approval.votes] == ["otto"]
+
+
+# The two decisions are in sight
+
+
+PHONE = {"width": 390, "height": 844}
+
+MANY = [f"customer-{number}@example.org" for number in range(60)]
+
+LOW = [({"width": 844, "height": 390}, "a phone on its side"), ({"width": 640, "height": 400}, "a desktop at 200 %"),
+       ({"width": 195, "height": 422}, "a phone at 200 %")]  # fmt: skip
+
+FAR_DOWN = """() => document.querySelector("#decide").getBoundingClientRect().top > innerHeight"""
+
+UNCOVERED = """() => {
+    const bar = document.querySelector(".bar").getBoundingClientRect();
+    const at = document.activeElement.getBoundingClientRect();
+    return at.bottom <= bar.top + 1 || at.top >= bar.bottom - 1 || document.activeElement.closest(".bar") !== null;
+}"""
+
+
+def in_sight(page: Page, selector: str) -> bool:
+    box = page.locator(selector).bounding_box()
+    height = page.viewport_size["height"] if page.viewport_size else 0
+    return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
+
+
+def test_both_decisions_are_in_sight_on_a_phone_and_one_press_approves(desk: Desk, invite: Invite) -> None:
+    asked = desk.ask("mail", to=MANY, subject="Your order 1042", body="Hello.")
+    rita = invite("rita", viewport=PHONE, is_mobile=True, has_touch=True)
+    page = rita.opens(f"/requests/{asked.id}")
+    assert in_sight(page, ".bar .approve button") and in_sight(page, ".bar .no")
+    assert page.evaluate("scrollY") == 0 and page.evaluate(FAR_DOWN)
+    page.locator(".bar .no").tap()  # leads to the reason, and rejects nothing
+    assert rita.focused() == "reason" and in_sight(page, "#reason") and page.evaluate(UNCOVERED)
+    assert desk.decision(asked) is None
+    page.evaluate("scrollTo(0, 0)")
+    page.locator(".bar .approve button").tap()
+    rita.reads("Approved by you")
+    assert desk.decision(asked).by.id == "rita"
+
+
+def test_nothing_that_has_the_focus_is_behind_the_bar(desk: Desk, invite: Invite) -> None:
+    """The order of the keys is that of the page: what will run, then the decisions, then the other ways to answer."""
+    asked = desk.ask("mail", to=MANY, subject="Your order 1042", body="Hello.")
+    rita = invite("rita", viewport=PHONE)
+    page = rita.opens(f"/requests/{asked.id}")
+    order = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        assert page.evaluate(UNCOVERED), rita.focused()
+        order.append(rita.focused())
+        if order[-1] == "Give the result yourself":
+            break
+    decisions = [
+        each
+        for each in order
+        if each in ("The same as JSON", "Approve mail", "Reject mail", "Change the values, then approve")
+    ]
+    assert decisions == ["The same as JSON", "Approve mail", "Reject mail", "Change the values, then approve"]
+
+
+def test_where_the_window_is_low_the_bar_covers_nothing(desk: Desk, invite: Invite) -> None:
+    asked = desk.ask("mail", to=MANY, subject="Your order 1042", body="Hello.")
+    for size, what in LOW:
+        page = invite("rita", viewport=size).opens(f"/requests/{asked.id}")
+        assert not in_sight(page, ".bar"), what
+        page.locator(".bar").scroll_into_view_if_needed()
+        assert in_sight(page, ".bar .approve button"), what
+        assert sideways(page) == [], what

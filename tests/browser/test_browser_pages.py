@@ -73,7 +73,6 @@ def of_run(end: str, heading: str, **options: Any) -> Scene:
 
 
 def reviews(visitor: Visitor) -> None:
-    visitor.chooses("approve")
     visitor.sends("approve")
 
 

@@ -60,7 +60,6 @@ def test_the_answer_is_lost_and_the_decision_counts_once(desk: Desk, rita: Visit
     rita.context.route("**/decision", lost_once)
     rita.expects(CUT)
     rita.opens(f"/requests/{asked.id}")
-    rita.chooses("approve")
     rita.sends("approve")
     rita.page.locator("#live", has_text="Trying again.").wait_for(state="attached")
     assert desk.decision(asked).by.id == "rita"  # the server has it, and the browser does not know
@@ -89,7 +88,6 @@ def test_after_half_a_minute_the_page_says_that_it_does_not_know(desk: Desk, rit
 
 def test_the_server_is_restarted_under_an_open_page(desk: Desk, rita: Visitor, asked: Any) -> None:
     rita.opens(f"/requests/{asked.id}")
-    rita.chooses("approve")
     desk.stop()
     rita.expects(REFUSED)
     rita.allows(BROKEN_OFF, RESET)
@@ -165,7 +163,6 @@ def test_eight_tabs(desk: Desk, rita: Visitor, asked: Any) -> None:
     for tab in tabs:
         tab.locator("#choices").wait_for()
     rita.page = tabs[-1]
-    rita.chooses("approve")
     rita.sends("approve")
     rita.reads("Approved by you")
     for tab in tabs:
@@ -271,7 +268,6 @@ def test_what_turns_stands_still_for_whoever_wants_that(desk: Desk, invite: Invi
 def test_it_is_the_same_at_the_root_and_deeper(desk: Desk, rita: Visitor, asked: Any) -> None:
     rita.opens("/")
     rita.follows("Send a mail")
-    rita.chooses("approve")
     rita.sends("approve")
     rita.reads("Approved by you")
     rita.follows("Back to the list")

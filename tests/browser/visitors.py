@@ -289,12 +289,12 @@ class Visitor:
         found.wait_for()
 
     def chooses(self, way: str) -> None:
-        """Open a way to answer: `approve`, `edit`, `reject` or `respond`."""
-        self.page.locator(f".choice.{way} > summary").click()
+        """Open a way to answer: `edit`, `reject` or `respond`. To approve one request needs none of it."""
+        self.page.locator(f".bar [data-open={way}], details.choice.{way}:not(.first) > summary").click()
 
     def sends(self, way: str) -> None:
         """Send the form of a way to answer."""
-        self.page.locator(f".choice.{way} form").first.get_by_role("button").click()
+        self.page.locator(f"form.choice.{way}, .choice.{way} form").first.get_by_role("button").click()
 
     def confirms(self) -> None:
         """Confirm what the page of the last look shows."""

@@ -17,11 +17,13 @@ from phronomy.inbox.api.requests import BASE, maybe, paged
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
+from phronomy.inbox.trail import is_by
 from phronomy.records.audit import AuditRecord
 from phronomy.stores.derived.listing import audit_filter, record_of
 from phronomy.stores.native import apart
 
 if TYPE_CHECKING:
+    from phronomy.inbox.auth.identity import Scope
     from phronomy.inbox.visit import Visit
     from phronomy.stores.base import Store
     from phronomy.stores.rows import AuditFilter
@@ -37,9 +39,12 @@ _FORMULA: Final = re.compile(
 
 _BATCH: Final = 500
 
+_LOOKED: Final = 5_000
+"""Records that are looked at for one page."""
+
 
 async def audit(visit: Visit) -> Response:
-    """The audit trail."""
+    """The audit trail: of everybody, or what somebody did themselves who may not read all of it."""
     query = visit.query(inputs.AuditQuery)
     for name, at in (("since", query.since), ("until", query.until)):
         if at is not None and at.utcoffset() is None:
@@ -53,7 +58,8 @@ async def audit(visit: Visit) -> Response:
     )
     match query.format or _accepted(visit):
         case "csv" | "ndjson" as form:
-            return exported(visit, records_of(visit.store, wanted), form)
+            records = records_of(visit.store, wanted)
+            return exported(visit, (each async for each in records if is_by(each, visit.history_of)), form)
         case _:
             return await _page(visit, query, wanted)
 
@@ -61,13 +67,31 @@ async def audit(visit: Visit) -> Response:
 async def _page(visit: Visit, query: inputs.AuditQuery, wanted: AuditFilter) -> Response:
     cursors = Cursors(visit, "audit", query.model_dump(mode="json", exclude={"limit", "cursor", "format"}))
     place = cursors.read(query.cursor)
-    store = visit.store
-    after = None if place is None else int(place)
-    rows = await apart(store, store.select_audit, replace(wanted, after=after, limit=query.limit + 1))
-    kept = rows[: query.limit]
-    items = tuple(row_of(record_of(each)) for each in kept)
-    following = str(kept[-1].n) if len(rows) > len(kept) else None
+    records, following = await _found(visit, wanted, query.limit, None if place is None else int(place))
+    items = tuple(row_of(each) for each in records)
     return paged(visit, schemas.AuditPage(items=items, next=cursors.made(following)))
+
+
+async def _found(
+    visit: Visit, wanted: AuditFilter, most: int, after: int | None
+) -> tuple[list[AuditRecord], str | None]:
+    """The records after a place that this person may see, and the place after them; None at the end."""
+    store, who = visit.store, visit.history_of
+    batch = most + 1 if who is None else _BATCH
+    found: list[AuditRecord] = []
+    looked, last = 0, after
+    while looked < _LOOKED:
+        rows = await apart(store, store.select_audit, replace(wanted, after=after, limit=batch))
+        for row in rows:
+            if is_by(record := record_of(row), who):
+                if len(found) == most:
+                    return found, str(last)
+                found.append(record)
+            last = row.n
+        if len(rows) < batch:
+            return found, None
+        looked, after = looked + len(rows), last
+    return found, str(last)
 
 
 def _accepted(visit: Visit) -> str:
@@ -79,7 +103,7 @@ def _accepted(visit: Visit) -> str:
 
 def exported(visit: Visit, records: AsyncIterator[AuditRecord], form: Literal["csv", "ndjson"]) -> Response:
     """The records as a file, which is sent while they are read, and is cut off once whoever gets it may not read the trail any more."""
-    batches = _batches(visit, records)
+    batches = _batches(visit, records, "audit" if visit.history_of is None else "decide")
     if form == "csv":
         return _file(_csv(batches), "text/csv; charset=utf-8; header=present", "audit.csv")
     return _file(_ndjson(batches), "application/x-ndjson", "audit.ndjson")
@@ -112,7 +136,7 @@ async def _ndjson(batches: AsyncIterator[list[AuditRecord]]) -> AsyncIterator[st
         yield "".join(f"{row_of(each).model_dump_json()}\n" for each in batch)
 
 
-async def _batches(visit: Visit, records: AsyncIterator[AuditRecord]) -> AsyncIterator[list[AuditRecord]]:
+async def _batches(visit: Visit, records: AsyncIterator[AuditRecord], scope: Scope) -> AsyncIterator[list[AuditRecord]]:
     """The trail, some hundred records at a time: an event loop that sends single lines does nothing else.
 
     Before each of them it is looked whether it may still be sent. Raises `CutOff`.
@@ -121,11 +145,11 @@ async def _batches(visit: Visit, records: AsyncIterator[AuditRecord]) -> AsyncIt
     async for record in records:
         batch.append(record)
         if len(batch) == _BATCH:
-            await visit.check_still("audit")
+            await visit.check_still(scope)
             yield batch
             batch = []
     if batch:
-        await visit.check_still("audit")
+        await visit.check_still(scope)
         yield batch
 
 
@@ -179,6 +203,7 @@ AUDIT: Final = (
         path=f"{BASE}/audit",
         handler=audit,
         scope="audit",
+        own=("decide",),
         summary="The audit trail: a page as JSON, or all of it as text/csv or application/x-ndjson",
         query=inputs.AuditQuery,
         answer=schemas.AuditPage,

@@ -18,7 +18,7 @@ KEYS: Final = (
     (("u",), "back to the list"),
     (("n",), "the next request, after a decision"),
     (("/",), "search"),
-    (("a",), "open Approve, without approving"),
+    (("a",), "go to Approve, without approving"),
     (("r",), "open Reject, at the reason"),
     (("e",), "open the values, to change them"),
     (("d",), "open the answer or result that you give yourself"),

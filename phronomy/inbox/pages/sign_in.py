@@ -13,6 +13,7 @@ from phronomy.inbox.auth.limits import address_of
 from phronomy.inbox.auth.one_time_link import LinkState, OneTimeLink
 from phronomy.inbox.auth.returning import HOME, return_path
 from phronomy.inbox.pages.view import render
+from phronomy.inbox.pages.words import MAY
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 
@@ -31,16 +32,14 @@ async def login(visit: Visit) -> Response:
     """The ways to sign in, and for somebody who is signed in, the way on. If the login of an application is all, it leads there."""
     asked, link = visit.request.query_params, _link(visit)
     to, inbox = return_path(asked.get("to")), visit.inbox
-    own = None if inbox.login_url is None else visit.login(to)
+    alone = inbox.login_url is not None and link is None and not inbox.sign_ins
     # Who has just signed out is not signed in again at once.
-    alone = link is None and not inbox.sign_ins and asked.get("said") != "out"
-    if own is not None and alone and visit.maybe is None:
-        return RedirectResponse(own, HTTPStatus.SEE_OTHER)
+    if alone and visit.maybe is None and asked.get("said") != "out":
+        return RedirectResponse(visit.login(to), HTTPStatus.SEE_OTHER)
     return render(
         visit,
         "login.html",
         to=to,
-        own=own,
         link=link,
         signed_out=asked.get("said") == "out",
         ended=asked.get("said") == "ended",
@@ -59,7 +58,7 @@ async def me(visit: Visit) -> Response:
     """Who somebody is here, what they may do, and where they are signed in."""
     who = visit.identity
     sessions = await visit.inbox.sessions.of(who.principal.id, tenant=who.tenant) if who.session is not None else ()
-    scopes = [each for each in SCOPES if each in who.scopes]
+    scopes = [MAY[each] for each in SCOPES if each in who.scopes]
     return render(visit, "me.html", sessions=sessions, scopes=scopes)
 
 

@@ -21,6 +21,7 @@ from phronomy.inbox.pages.sign_in import SIGN_IN
 from phronomy.inbox.pages.typed import typed_before
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import WAITING
+from phronomy.inbox.pages.words import MAY
 from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.routes import Route
 
@@ -32,12 +33,15 @@ async def problem_page(visit: Visit, route: Route | None, problem: Problem, log_
     """The page about a problem, with what somebody had typed into the form that met it."""
     kind = TYPES[problem.type]
     given = await typed_before(visit, route, problem)
+    lead = kind.on_page if problem.detail == kind.advice else problem.detail
+    if (scope := problem.members.get("scope")) in MAY:
+        lead = f"You are not allowed to {MAY[str(scope)]}."
     return render(
         visit,
         "problem.html",
         problem=problem,
         kind=kind,
-        lead=kind.on_page if problem.detail == kind.advice else problem.detail,
+        lead=lead,
         typed=given.typed,
         too_long=given.too_long,
         back=given.back,

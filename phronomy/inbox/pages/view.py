@@ -28,19 +28,19 @@ _LARGE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A page that the header of each page leads to: its path, its name, and the scope that somebody needs to see it."""
+    """A page that the header of each page leads to: its path, its name, and the scopes of which somebody needs one to see it."""
 
     path: str
     name: str
-    scope: str
+    scopes: tuple[str, ...]
 
 
 NAVIGATION: Final[tuple[Place, ...]] = (
-    Place("/", "Waiting", "read"),
-    Place("/chat", "Chat", "start"),
-    Place("/runs", "Runs", "read"),
-    Place("/history", "History", "audit"),
-    Place("/grants", "Grants", "grant"),
+    Place("/", "Waiting", ("read",)),
+    Place("/chat", "Chat", ("start",)),
+    Place("/runs", "Runs", ("read",)),
+    Place("/history", "History", ("audit", "decide")),
+    Place("/grants", "Grants", ("grant",)),
 )
 """The pages that the header leads to, in order."""
 

@@ -122,11 +122,16 @@ def row_of(visit: Visit, row: Row, listed: str, now: float) -> RowShown:
         heading=heading(item),
         line=_cut(" ".join(line[: 2 * _LINE].split()), len(line) > 2 * _LINE),
         votes=votes_of(item),
-        soon=item.expires_at is not None and item.expires_at.timestamp() - now < _SOON,
+        soon=is_soon(item, now),
         risky=is_risky(item),
         ticks=goes_together(item) and "approve" in answers and visit.may("decide"),
         why_not="" if answers else row.standing.said or WHY_NOT[row.standing.why_not or "not_offered"],
     )
+
+
+def is_soon(item: PendingApproval, now: float) -> bool:
+    """Whether the time of a request is over soon."""
+    return item.expires_at is not None and item.expires_at.timestamp() - now < _SOON
 
 
 def _cut(line: str, more: bool) -> str:

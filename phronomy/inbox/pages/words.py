@@ -37,6 +37,18 @@ THEN: Final[Mapping[Then, str]] = {
 }
 """What may follow a rejection."""
 
+MAY: Final[Mapping[str, str]] = {
+    "read": "see requests and runs",
+    "decide": "decide requests",
+    "grant": "let calls pass without asking",
+    "audit": "see what other people decided",
+    "start": "start runs",
+    "cancel": "end runs",
+    "operate": "pause runs, step in them and go back in them",
+    "send": "send events to runs",
+}
+"""What each scope lets somebody do."""
+
 WHY_NOT: Final = {
     "expired": "The time to decide is over.",
     "voted": "You have voted. Others have to follow.",

@@ -21,7 +21,7 @@ from phronomy.inbox.pages.forms.fields import Field, form_of
 from phronomy.inbox.pages.threads import chat_path, own_threads
 from phronomy.inbox.pages.values import Value, raw, shown, values_of
 from phronomy.inbox.pages.view import aside, render
-from phronomy.inbox.pages.waiting import next_after, path_of, query_of, votes_of
+from phronomy.inbox.pages.waiting import is_soon, next_after, path_of, query_of, votes_of
 from phronomy.inbox.pages.words import THEN, answer_schema, heading, on_expiry, on_no, on_yes, verb
 from phronomy.inbox.service import Shown, allows_grants, changes_between, is_risky, show
 from phronomy.inbox.trail import changed_from
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A way to answer, as the page offers it. `open` says that its form is to be seen at once."""
+    """A way to answer, as the page offers it. `open` says that its form is to be seen at once, and `first` that it is in the bar."""
 
     way: Way
     verb: str
     action: str
     key: str
     reviewed: bool
+    first: bool = False
     open: bool = False
 
 
@@ -140,11 +141,13 @@ def _choices(visit: Visit, found: Shown, listed: str, kept: Kept) -> list[Choice
     if not visit.may("decide"):
         return []
     item = found.request.approval
+    wanted = answer_schema(item)
+    # A yes is no address: where the answer has a type, it is given in that type, and elsewhere a question asks for words.
+    yes_or_no = item.why != "question" or (wanted is not None and wanted.get("type") == "boolean")
+    ways = [way for way in found.standing.answers if way != "approve" or yes_or_no or wanted is None]
+    first: Way = "respond" if "respond" in ways and not (yes_or_no and "approve" in ways) else "approve"
     made = []
-    for way in found.standing.answers:
-        # A yes is no address: where the answer has a type, it is given in that type.
-        if way == "approve" and (wanted := answer_schema(item)) is not None and wanted.get("type") != "boolean":
-            continue
+    for way in sorted(ways, key=lambda way: (way != first, way != "reject")):
         reviewed = is_reviewed(item, way)
         end = "/edit" if way == "edit" else "/review" if reviewed else "/decision"
         made.append(
@@ -154,6 +157,7 @@ def _choices(visit: Visit, found: Shown, listed: str, kept: Kept) -> list[Choice
                 action=path_of(item.id, listed, end),
                 key=new_key(),
                 reviewed=reviewed,
+                first=way in (first, "reject"),
                 open=way == kept.way,
             )
         )
@@ -190,6 +194,8 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         "found": found.request,
         "votes": votes_shown(visit, item, found.votes),
         "levels": list(zip(found.tallies, found.who, strict=False)),
+        "several": _takes_several(found),
+        "soon": is_soon(item, visit.inbox.store.clock()),
         "uncertain": found.standing.uncertain,
         "ran": _edited(found),
         "changed_path": path_of(before, listed) if (before := await _before(visit, item)) is not None else None,
@@ -203,6 +209,15 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         if state.name not in ("pending", "partly_voted")
         else None,
     }
+
+
+def _takes_several(found: Shown) -> bool:
+    """Whether a request takes more than one person, so that the page says how the votes stand."""
+    levels, votes = found.tallies, found.votes
+    open_vote = bool(votes) and found.request.decision is None
+    return (
+        len(levels) > 1 or len(votes) > 1 or open_vote or any(max(each.needed, each.rejections) > 1 for each in levels)
+    )
 
 
 async def _before(visit: Visit, item: PendingApproval) -> str | None:

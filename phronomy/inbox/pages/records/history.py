@@ -25,7 +25,7 @@ from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.pages.words import DECIDED
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import named
-from phronomy.inbox.trail import Entry, Place, changed_from, entries_back
+from phronomy.inbox.trail import Entry, Place, changed_from, entries_back, is_by
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import AuditKind
 from phronomy.stores.derived.listing import audit_filter
@@ -206,20 +206,22 @@ async def history(visit: Visit) -> Response:
     place = _place_in(cursors.read(query.after))
     rows: list[Entry] = []
     looked, last, more = 0, None, False
+    who = visit.history_of
     async for entry in entries_back(visit.store, query.in_store(), before=place):
         if len(rows) == ROWS or looked >= LOOKED:
             more = True
             break
         looked, last = looked + query.costs(entry), entry
-        if query.shows(entry) and await query.finds(visit.store, entry.records):
+        if is_by(entry.decision, who) and query.shows(entry) and await query.finds(visit.store, entry.records):
             rows.append(entry)
     following = cursors.made(f"{last.place[0]!r} {last.place[1]}") if more and last is not None else None
-    counts, all_counted = await counted(visit, query) if query.after is None else ([], True)
+    counts, all_counted = await counted(visit, query) if query.after is None and who is None else ([], True)
     return render(
         visit,
         "history.html",
         here="/history",
         query=query,
+        own=who is not None,
         rows=[await told(visit.store, entry) for entry in rows],
         kinds=KINDS,
         counts=counts,
@@ -285,7 +287,9 @@ def _place_in(text: str | None) -> Place | None:
 async def audit(visit: Visit) -> Response:
     """The trail as a file: which part of it, in which form."""
     query = visit.query(HistoryQuery)
-    return render(visit, "audit.html", here="/history", query=query, kinds=KINDS, back=query.address("/history"))
+    return render(
+        visit, "audit.html", here="/history", own=False, query=query, kinds=KINDS, back=query.address("/history")
+    )
 
 
 async def audit_csv(visit: Visit) -> Response:
@@ -312,7 +316,15 @@ async def _matching(
 
 
 HISTORY: Final = (
-    Route(method="GET", path="/history", handler=history, scope="audit", page=True, query=HistoryQuery),
+    Route(
+        method="GET",
+        path="/history",
+        handler=history,
+        scope="audit",
+        own=("read", "decide"),
+        page=True,
+        query=HistoryQuery,
+    ),
     Route(method="GET", path="/audit", handler=audit, scope="audit", page=True, query=HistoryQuery),
     Route(
         method="GET",

@@ -53,7 +53,7 @@ STATES: Final[Mapping[State, tuple[str, tuple[str, ...]]]] = {
     "waiting": ("Waiting", ("suspended",)),
     "failed": ("Failed", ("failed",)),
     "ended": ("Ended", ("completed", "rejected", "skipped")),
-    "set_aside": ("Set aside", ("cancelled", "superseded")),
+    "set_aside": ("Cancelled", ("cancelled", "superseded")),
 }
 """How runs can stand, as the tabs of the list say it: the word, and the states of the store that it covers."""
 

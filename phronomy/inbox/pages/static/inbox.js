@@ -430,7 +430,7 @@
   };
 
   const open = (way) => {
-    const choice = $(`details[data-way="${way}"]`);
+    const choice = $(`[data-way="${way}"]`);
     if (!choice || choice.closest(".covered")) return false;
     choice.open = true;
     const field = $("form .field :is(input, textarea, select)", choice) || $("form button", choice);
@@ -510,6 +510,11 @@
   };
 
   document.addEventListener("click", async (event) => {
+    const opener = event.target.closest("a[data-open]");
+    if (opener) {
+      event.preventDefault();
+      open(opener.dataset.open);
+    }
     const button = event.target.closest("button");
     if (!button) return;
     if (button.getAttribute("aria-disabled") === "true") {
