@@ -118,7 +118,7 @@ async def test_a_conversation_with_a_request_in_it(chat: Chat) -> None:
     (item,) = [row.approval for row in chat.store.pending()]
     conversation = chat.at
     page = await chat.opens(page.one("li", class_="ask").one("a").attributes["href"])
-    (form,) = page.one("details", data_way="approve").all("form")
+    form = page.one("form", data_way="approve")
     await chat.submits(form)
     page = await chat.opens(f"/requests/{item.id}")
     assert "The conversation of this run" in [each.text for each in page.all("a", href=conversation)]
