@@ -234,6 +234,17 @@ def test_the_list_of_runs_says_it() -> None:
     assert scene.page(f"/runs/{scene.asked.run_id}").one("h1").text == "Refund order 1042"
 
 
+def test_the_history_says_it() -> None:
+    scene = Scene()
+    scene.agent.resume(scene.asked, approved=True, by=RITA)
+    (row,) = scene.page("/history").all("li", class_="row")
+    assert row.one("p", class_="line").text == "The user wrote: Please refund 1042 <b>"
+    assert "for Ann (ann)" in row.one("p", class_="facts").text
+    scene.store.delete(scene.asked.run_id)
+    (row,) = scene.page("/history").all("li", class_="row")
+    assert row.all("p", class_="line") == []
+
+
 def test_the_api_says_it() -> None:
     scene = Scene()
     other, waits = Visitor(scene.inbox, "rita").get("/api/v1/runs").json()["items"]

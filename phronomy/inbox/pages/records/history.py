@@ -16,6 +16,7 @@ from starlette.responses import Response
 from phronomy.debugger.stepping import CHANNEL
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.inbox.api.audit import exported, records_of
+from phronomy.inbox.api.runs import about_runs
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.pages.records.listed import ROWS, Listed, begin_of, end_of
 from phronomy.inbox.pages.records.runs import run_path
@@ -26,11 +27,12 @@ from phronomy.inbox.pages.words import DECIDED
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import named
 from phronomy.inbox.trail import Entry, Place, changed_from, entries_back, is_by
+from phronomy.observability.about import About
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import AuditKind
 from phronomy.stores.derived.listing import audit_filter
 from phronomy.stores.native import apart
-from phronomy.stores.rows import AuditFilter
+from phronomy.stores.rows import AuditFilter, Branch
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
@@ -143,6 +145,7 @@ class Told:
     run_path: str
     from_path: str | None
     notes: tuple[str, ...]
+    about: About
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +159,8 @@ class Counted:
     rejected: int
 
 
-async def told(store: Store, entry: Entry) -> Told:
-    """A step as it is shown."""
+async def told(store: Store, entry: Entry, run: About) -> Told:
+    """A step as it is shown, with what its run is about."""
     record, last = entry.decision, entry.last
     before = await _changed_from(store, entry.records)
     notes = {
@@ -186,7 +189,15 @@ async def told(store: Store, entry: Entry) -> Told:
         run_path=run_path(record.branch_id),
         from_path=checkpoint_path(record.run_id, record.checkpoint_id) if record.kind in ("fork", "restore") else None,
         notes=tuple(note for note, is_so in notes.items() if is_so),
+        about=run,
     )
+
+
+async def _abouts(visit: Visit, entries: Sequence[Entry]) -> dict[str, About]:
+    """What the runs of these steps are about, by their ids, for whoever may read runs. Of one that is deleted nobody knows."""
+    records = {entry.decision.run_id: entry.decision for entry in entries} if visit.may("read") else {}
+    runs = [Branch(id=id, run_id=id, thread_id=each.thread_id, agent=each.agent) for id, each in records.items()]
+    return await about_runs(visit, runs, {}) if runs else {}
 
 
 async def _changed_from(store: Store, records: Sequence[AuditRecord]) -> str | None:
@@ -216,13 +227,14 @@ async def history(visit: Visit) -> Response:
             rows.append(entry)
     following = cursors.made(f"{last.place[0]!r} {last.place[1]}") if more and last is not None else None
     counts, all_counted = await counted(visit, query) if query.after is None and who is None else ([], True)
+    about = await _abouts(visit, rows)
     return render(
         visit,
         "history.html",
         here="/history",
         query=query,
         own=who is not None,
-        rows=[await told(visit.store, entry) for entry in rows],
+        rows=[await told(visit.store, entry, about.get(entry.decision.run_id, About())) for entry in rows],
         kinds=KINDS,
         counts=counts,
         all_counted=all_counted,
