@@ -71,7 +71,7 @@ class ExternalEvent(GivenFields):
 
 def _people(event: ExternalEvent) -> People:
     what = f"ExternalEvent {quoted_name(event.name)}: senders"
-    terms = {"needed": 1, "rejections": 1, "not_requester": False}
+    terms = {"needed": 1, "counts": False, "rejections": 1, "not_requester": False}
     return People("", what, event.senders, (), **terms, error=ConfigurationError)  # type: ignore[arg-type]
 
 
