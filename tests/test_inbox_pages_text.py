@@ -232,7 +232,7 @@ def hostile() -> tuple[Pages, Any]:
     evil = Principal(id=ATTACK, name=ATTACK, roles=("lead",))
     pages = Pages(auth=ByHeader(RITA, evil.evolve(id="evil")), title=ATTACK)
 
-    @tool(requires_approval=Approval(title=ATTACK, context=ATTACK, by="lead", needed=2), risk=ATTACK)
+    @tool(requires_approval=Approval(title=lambda _: ATTACK, context=ATTACK, by="lead", needed=2), risk=ATTACK)
     def pay(note: str, extra: dict[str, str], lines: list[str]) -> str:
         """Pay."""
         return ATTACK
