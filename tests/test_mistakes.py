@@ -108,9 +108,8 @@ MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     # and others of the kind
     (imported("from phronomy.graph import MessagesState"), ImportError, ("TypedDict", "append")),
     (imported("from phronomy.stores import InMemorySaver"), ImportError, ("write MemoryStore()",)),
-    (imported("from phronomy import Agnet"), ImportError, ("did you mean Agent?",)),
-    (lambda: phronomy.Agnet, AttributeError, ("did you mean Agent?",)),  # type: ignore[attr-defined]
-    (lambda: phronomy.Runner.run_sync, AttributeError, ("write agent.invoke(...)",)),  # type: ignore[attr-defined]
+    (lambda: phronomy.Worker, ImportError, ("from phronomy.workers import Worker",)),  # type: ignore[attr-defined]
+    (lambda: phronomy.Runner.run_sync, ImportError, ("write agent.invoke(...)",)),  # type: ignore[attr-defined]
     (lambda: Reject("too short"), InvalidDecision, ("write Reject(reason=",)),  # type: ignore[call-arg, misc]
     (lambda: Reject(message="too short"), InvalidDecision, ("did you mean reason?",)),  # type: ignore[call-arg]
     (lambda: Respond(value=3), InvalidDecision, ("did you mean content?",)),  # type: ignore[call-arg]
@@ -160,7 +159,7 @@ def test_each_mistake_is_an_error_that_says_what_to_write(
 
 def test_what_asks_for_an_attribute_hears_that_there_is_none() -> None:
     agent, result = desk(), asked()
-    for owner, name in ((agent, "run"), (result, "final_output"), (phronomy, "Worker"), (phronomy.chat, "Slack")):
+    for owner, name in ((agent, "run"), (result, "final_output"), (phronomy, "Agnet"), (phronomy.chat, "__wrapped__")):
         assert not hasattr(owner, name)
         assert getattr(owner, name, None) is None
     assert copy.copy(agent).name == "desk"

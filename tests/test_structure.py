@@ -214,7 +214,7 @@ LAZY = {
     "phronomy.stores.derived.people": {"phronomy.records.people"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
-    "phronomy.foundation.lazy_names": {"phronomy.foundation.foreign_words", "phronomy.foundation.spelling"},
+    "phronomy.foundation.lazy_names": {"phronomy.foundation.foreign_words"},
     "phronomy.observability.announcements": {  # where something is to be told
         "phronomy.observability.events",
         "phronomy.observability.votes",
