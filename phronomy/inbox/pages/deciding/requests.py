@@ -144,10 +144,11 @@ def _choices(visit: Visit, found: Shown, listed: str, kept: Kept) -> list[Choice
     wanted = answer_schema(item)
     # A yes is no address: where the answer has a type, it is given in that type, and elsewhere a question asks for words.
     yes_or_no = item.why != "question" or (wanted is not None and wanted.get("type") == "boolean")
-    ways = [way for way in found.standing.answers if way != "approve" or yes_or_no or wanted is None]
+    ways: list[Way] = [way for way in found.standing.answers if way != "approve" or yes_or_no or wanted is None]
     first: Way = "respond" if "respond" in ways and not (yes_or_no and "approve" in ways) else "approve"
+    ways.sort(key=lambda way: (way != first, way != "reject"))
     made = []
-    for way in sorted(ways, key=lambda way: (way != first, way != "reject")):
+    for way in ways:
         reviewed = is_reviewed(item, way)
         end = "/edit" if way == "edit" else "/review" if reviewed else "/decision"
         made.append(
