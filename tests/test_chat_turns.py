@@ -314,3 +314,54 @@ def test_names_and_aliases_of_others_mention_nobody_else(name: str) -> None:
         assert failed == {"y", *(f"x{number}" for number in range(len(HOSTILE)))}
     finally:
         platform.close()
+
+
+@pytest.mark.parametrize("name", MENTIONING)
+def test_a_button_reminds_the_people_whose_turn_it_is_once_an_hour(name: str) -> None:
+    platform = platform_of(name)
+    try:
+        at = Desk(platform, [platform.place, "approvers"])
+        item = at.asked(Approval(by="finance", needed=2, remind=[2 * HOUR]))
+        platform.click(platform.messages()[0], "approve", ADA)
+        emptied(at.approvals, at.clock)
+        for by in (OTTO, BERT):  # whoever is known here, also who asked
+            platform.click(platform.messages()[0], "remind", by)
+            at.clock.move(3)
+            emptied(at.approvals, at.clock)
+        assert len(platform.reminders()) == 1
+        assert "reminded" in platform.told(OTTO)[-1] and "again at 2027-01-15 09:00 UTC" in platform.told(BERT)[-1]
+        assert {each[2:-1] for each in platform.pings()} == {platform.alias(BERT).rpartition(":")[2]}
+        platform.click(platform.messages()[0], "remind", "U00STRANGER")
+        assert "not known here" in platform.told("U00STRANGER")[-1]
+        at.clock.move(HOUR)
+        platform.click(platform.messages()[0], "remind", BERT)
+        emptied(at.approvals, at.clock)
+        assert len(platform.reminders()) == 2
+        at.later(HOUR)  # those of the request come besides
+        assert len(platform.reminders()) == 3
+        assert at.store.request(item.id).approval.reminded == 1
+        old = platform.messages()[0]
+        platform.click(old, "approve", BERT)
+        platform.click(old, "remind", OTTO)
+        assert "does not wait any more" in platform.told(OTTO)[-1] and len(platform.reminders()) == 3
+    finally:
+        platform.close()
+
+
+def test_a_reminder_reaches_those_who_are_told_alone_and_no_place_that_tells_nobody(slack: FakeSlack) -> None:
+    discord = platform_of("discord")
+    try:
+        store = MemoryStore(clock=slack.clock)
+        for id, alias in (("ada", f"slack:{ADA}"), ("bert", discord.alias(BERT))):
+            StoreDirectory(store).add(Person(id=id, name=id.title(), roles=("finance",), aliases=(alias,)))
+        approvals = approvals_of(store, slack, discord, route=[slack.place, "approvers"])
+        desk(approvals, store, TWO).invoke("Refund order 7", requester="otto")
+        emptied(approvals, slack.clock)
+        assert "remind" not in discord.alone(BERT)[0].buttons
+        for process in (approvals, approvals_of(store, slack, discord, route=None)):  # a press at each of two processes
+            slack.connect(process)
+            slack.click(slack.messages()[0], "remind", ADA)
+        emptied(approvals, slack.clock)
+        assert [len(slack.reminders()), len(discord.reminders())] == [1, 1]
+    finally:
+        discord.close()

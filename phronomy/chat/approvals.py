@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
 
@@ -17,6 +18,7 @@ from phronomy.chat.channel import (
     APPROVING,
     FORMS,
     LETTERS,
+    REMIND,
     Action,
     Button,
     Card,
@@ -32,6 +34,7 @@ from phronomy.chat.channel import (
     ShowsCards,
     Submitted,
     Viewed,
+    moment,
 )
 from phronomy.chat.contexts import Started
 from phronomy.chat.deciding import (
@@ -105,6 +108,8 @@ class Hearing(Protocol):
         ...
 
 
+REMINDED: Final = 3_600.0
+"""Seconds between two reminders of one request that people ask for."""
 _NOTHING_LEFT: Final = "There is nothing left for you to do here."
 _UNREADABLE: Final = "This request or run cannot be read: a stored row is damaged. Whoever runs this has to restore it."
 
@@ -396,7 +401,8 @@ class ChatApprovals(Announcements, Started):
         if isinstance(received, Viewed):
             return self._viewed(channel, received)
         action = ACTIONS.get(received.data[:1])
-        if action is None or len(received.data) != _DATA:
+        reminds = received.data[:1] == REMIND
+        if (action is None and not reminds) or len(received.data) != _DATA:
             return channel.acknowledge(received, None)  # a button of another program that shares the app
         try:
             token = self._tokens.verify(received.data[1:], purpose=f"chat:{channel.name}")
@@ -405,6 +411,19 @@ class ChatApprovals(Announcements, Started):
         except TokenInvalid:
             return channel.acknowledge(received, "This button is not known here, or not any more. Nothing was decided.")
         person = person_behind(self._directory, received.alias)
+        if action is None:
+            return self._reminded(channel, received, token, person)
+        return self._pressed(channel, received, token, action, person)
+
+    def _pressed(
+        self,
+        channel: Channel,
+        received: Click | Submitted,
+        token: Token,
+        action: Action,
+        person: Principal | None,
+    ) -> Response:
+        """Answer a button or a form that decides."""
         if person is None:
             said = refuse_stranger(self._store, token, action, received.alias, channel.name)
             return channel.acknowledge(received, said)
@@ -440,7 +459,8 @@ class ChatApprovals(Announcements, Started):
         if request is None or not card.buttons:
             return card
         answers = standing_of(self._store, request.approval, person).answers if person is not None else ()
-        return replace(card, buttons=tuple(each for each in card.buttons if WAYS[each.action] in answers))
+        kept = (each for each in card.buttons if each.action == "remind" or WAYS[each.action] in answers)
+        return replace(card, buttons=tuple(kept))
 
     def _open(self, channel: Channel, click: Click, token: Token, action: Action, person: Principal) -> Response:
         """Open a form. That is the one thing which cannot wait in the outbox: platforms take it within seconds alone."""
@@ -492,18 +512,49 @@ class ChatApprovals(Announcements, Started):
 
         return replace(response, after=after)
 
+    def _reminded(
+        self, channel: Channel, received: Click | Submitted, token: Token, person: Principal | None
+    ) -> Response:
+        """Have the people whose turn it is be reminded, since somebody has asked for that who is known here."""
+        if person is None:
+            return channel.acknowledge(
+                received, "Nobody was reminded: you are not known here. Ask whoever runs this to add you."
+            )
+        request = self._request(token.pending_id)
+        if request is None or request.status != "pending" or request.approval.digest != token.digest:
+            return channel.acknowledge(received, "Nobody was reminded: this does not wait any more.")
+        # In the store, for all processes: of several who press at once, one has it.
+        if free := self._posts.take_turn(f"remind/{token.pending_id}", REMINDED):
+            at = moment(datetime.fromtimestamp(free, UTC))
+            return channel.acknowledge(received, f"They were reminded already. You can remind them again at {at}.")
+        _log.info("%s has asked to remind people of %s", person.id, token.pending_id)
+        todos = self._change_posts(token.pending_id, asks=True)
+        response = channel.acknowledge(received, "The people whose turn it is are reminded.")
+        first = response.after
+
+        def after() -> None:
+            if first is not None:
+                first()
+            self.outbox.send(todos)
+
+        return replace(response, after=after)
+
     # Pieces
 
     def _change_posts(
-        self, pending_id: str, *, remind: int = 0, seen: tuple[str, str | None] | None = None
+        self, pending_id: str, *, remind: int = 0, asks: bool = False, seen: tuple[str, str | None] | None = None
     ) -> list[Todo]:
-        """Have each post about a request sent anew; `seen` is a message, with its place."""
+        """Have each post about a request sent anew; `seen` is a message, with its place. `asks`: somebody has asked for a reminder."""
         todos: list[Todo] = []
         for key, post in [*self._posts.of(pending_id)]:
             ref = seen[1] if seen is not None and seen[0] == post.at else None
 
             def changed(now: Post, ref: str | None = ref) -> Post:
-                now = replace(now, wanted=now.wanted + 1, remind=max(now.remind, remind))
+                # What the record counts, and what somebody has asked for besides.
+                due = remind + now.asked if remind else 0
+                if asks and now.asks:
+                    now, due = replace(now, asked=now.asked + 1), now.remind + 1
+                now = replace(now, wanted=now.wanted + 1, remind=max(now.remind, due))
                 if ref is None or ref in now.refs or len(now.refs) >= 10:
                     return now
                 # A message that nobody has noted: its process died, or the platform gave no answer. Whoever still owns the post
@@ -554,7 +605,10 @@ class ChatApprovals(Announcements, Started):
         turn = turn_of(self._store, item)
         more = (f"{turn.more} more people may decide, and are not told here.",) if turn.more else ()
         mentions = mentions_in(self._channels[post.channel], turn.people)
-        return replace(card, mentions=mentions, notes=(*more, *card.notes))
+        buttons = card.buttons
+        if turn.people and buttons:
+            buttons = (*buttons, Button(action="remind", label="Remind", data=REMIND + buttons[0].data[1:]))
+        return replace(card, mentions=mentions, notes=(*more, *card.notes), buttons=buttons)
 
     def _approves_unseen(self, channel: Channel) -> bool:
         """True if a message need not show all that it approves: it leads to a page that does, or that was asked for."""

@@ -22,6 +22,9 @@ from phronomy.foundation.quoting import quoted
 Action: TypeAlias = Literal["approve", "reject", "reason", "edit", "respond", "skip"]
 """What a button is for. `"reason"`, `"edit"` and `"respond"` open a form; `"reason"` rejects with what is written there."""
 
+Pressed: TypeAlias = Action | Literal["remind"]
+"""What a button stands for: an action, or that the people whose turn it is are reminded."""
+
 LETTERS: Final[Mapping[Action, str]] = {
     "approve": "a",
     "reject": "r",
@@ -31,6 +34,9 @@ LETTERS: Final[Mapping[Action, str]] = {
     "skip": "s",
 }
 """The first character of what a button carries; the token follows."""
+
+REMIND: Final = "m"
+"""The same of a button that reminds people, and decides nothing."""
 
 FORMS: Final = frozenset({"reason", "edit", "respond"})
 """The actions that open a form."""
@@ -83,7 +89,7 @@ def check_name(name: object, of: str = "a channel") -> None:
 class Button:
     """A button under a message. `data` is what it carries: 45 characters of ASCII, opaque to the channel."""
 
-    action: Action
+    action: Pressed
     label: str
     data: str = field(repr=False)
 

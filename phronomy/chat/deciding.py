@@ -164,7 +164,7 @@ def _voted_before(store: Store, token: Token, answer: Answer, by: Principal) -> 
     if mine is not None and mine.by.id == by.id and mine.kind == _kind(answer):
         return Verdict(notice=f"Your vote counts: {_stands(store, request)}.")
     said = f"{SAID[mine.kind]}, {moment(mine.at)}" if mine is not None else "voted"
-    who = "You have" if mine is None or mine.by.id == by.id else f"{escaped(mine.by.id)[:80]} has"
+    who = "You have" if mine is None or mine.by.id == by.id else f"{escaped(mine.by.name or mine.by.id)[:80]} has"
     return Verdict(notice=f"{who} {said}. A vote cannot be changed.")
 
 

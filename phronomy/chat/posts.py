@@ -48,7 +48,8 @@ class Post:
 
     `person` is the id of whoever it was for when it was noted, in a channel whose places are of one person each.
     `asks` says that it tells people that it is their turn: those in the place by a mention, or `person` alone.
-    `refs` are the messages: one, or more if a platform has posted twice. `remind` and `reminded` count the reminders.
+    `refs` are the messages: one, or more if a platform has posted twice. `remind` and `reminded` count the reminders,
+    and `asked` those of them that somebody has asked for by a button.
     `batch` is the post that stands for it and others. `owner` sends it now, until the time `until`. `tries` are those that have failed
     since something was sent, the last one because of `why`; the next one is at `next_at`. `doubtful`: somebody has begun to post it,
     and nobody knows whether it is there. `failed` says why it is not tried any more, since the time `failed_at`.
@@ -65,6 +66,7 @@ class Post:
     shown: str = ""
     remind: int = 0
     reminded: int = 0
+    asked: int = 0
     batch: str = ""
     count: int = 0
     failed: str = ""

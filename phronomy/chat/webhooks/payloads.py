@@ -154,7 +154,7 @@ def event_body(kind: EventType, card: Card, at: float, *, answers: bool) -> byte
         "lines": lines,
         "notes": list(card.notes),
         "link": card.link,
-        "answers": {each.action: each.data for each in card.buttons} if answers else {},
+        "answers": _answers(card) if answers else {},
     }
     if metadata := plain_object(card.metadata):
         data["metadata"] = metadata
@@ -163,7 +163,7 @@ def event_body(kind: EventType, card: Card, at: float, *, answers: bool) -> byte
     while len(body) >= LARGEST and kept:
         kept -= 1
         data["lines"] = [*lines[:kept], _rest(lines[kept:], card.link)]
-        data["answers"] = {each.action: each.data for each in card.without_approval().buttons} if answers else {}
+        data["answers"] = _answers(card.without_approval()) if answers else {}
         body = _bytes(event)
     if len(body) >= LARGEST:
         data["notes"] = [_size(_bytes(list(card.notes)), card.link)]
@@ -214,6 +214,10 @@ def form_shown(form: Form) -> FormShown:
         "fields": fields,
         "longest": LONGEST,
     }
+
+
+def _answers(card: Card) -> dict[Action, str]:
+    return {each.action: each.data for each in card.buttons if each.action != "remind"}
 
 
 def _rest(lines: list[LineShown], link: str | None) -> LineShown:

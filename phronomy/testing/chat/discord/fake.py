@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from phronomy.chat.channel import Action
+from phronomy.chat.channel import Action, Pressed
 from phronomy.chat.discord.discord import Discord
 from phronomy.chat.http import Response
 from phronomy.testing.chat.discord.api import ANSWERING, APPLICATION_ID, BOT_TOKEN, CHANNEL, GUILD, Api, channel_of
@@ -28,13 +28,14 @@ _SEED: Final = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60
 """The first key of RFC 8032, section 7.1: https://www.rfc-editor.org/rfc/rfc8032#section-7.1."""
 
 _PREFIX: Final = "phronomy:"
-_LETTERS: Final[Mapping[str, Action]] = {
+_LETTERS: Final[Mapping[str, Pressed]] = {
     "a": "approve",
     "r": "reject",
     "n": "reason",
     "e": "edit",
     "p": "respond",
     "s": "skip",
+    "m": "remind",
 }
 _WRONG: Final = re.compile(r"^\*\*(.*):\*\* (.*)$", re.MULTILINE)
 

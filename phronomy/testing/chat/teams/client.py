@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from phronomy.chat.channel import LETTERS, Action
+from phronomy.chat.channel import LETTERS, REMIND, Pressed
 from phronomy.errors import Portable
 
-_ACTIONS: Final[dict[str, Action]] = {letter: action for action, letter in LETTERS.items()}
+_ACTIONS: Final[dict[str, Pressed]] = {REMIND: "remind", **{letter: action for action, letter in LETTERS.items()}}
 _MARKDOWN: Final = re.compile(r"[*_\[\]<>`#]|@")
 _ELEMENTS: Final = {"RichTextBlock", "TextBlock", "ActionSet", "Input.Text", "Input.ChoiceSet"}
 _LARGEST: Final = 102_400

@@ -12,20 +12,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from phronomy.chat.channel import Action, Channel
+from phronomy.chat.channel import Action, Channel, Pressed
 from phronomy.chat.http import Response
 from phronomy.chat.telegram.telegram import Telegram
 from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Written, delivered
 from phronomy.testing.chat.telegram.bot_server import BOT, GROUP, SECRET, TOKEN, BotServer
 from phronomy.testing.chat.telegram.entities import read
 
-_LABELS: Final[Mapping[str, Action]] = {
+_LABELS: Final[Mapping[str, Pressed]] = {
     "a": "approve",
     "r": "reject",
     "n": "reason",
     "e": "edit",
     "p": "respond",
     "s": "skip",
+    "m": "remind",
 }
 _QUIET: Final = frozenset({"code", "pre", "bold"})
 
