@@ -93,7 +93,7 @@ def test_each_person_sees_the_buttons_that_count_for_them_and_the_message_has_al
     assert teams.view(OTTO, scene.shown).buttons.keys() == every
     teams.click(scene.shown, "approve", OTTO)
     scene.send()
-    assert scene.shown.buttons == {} and "approved by Otto" in teams.view(STRANGER, scene.shown).text
+    assert scene.shown.buttons == {} and "approved by Rita and Otto" in teams.view(STRANGER, scene.shown).text
     # To look is no attempt.
     assert scene.trail == [("rita", "approve", False), ("otto", "approve", False)]
 

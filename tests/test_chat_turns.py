@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 from chat_scenes import PLATFORMS, approvals_of, desk, emptied
+from inbox_scenes import ByHeader, Visitor, inbox_of
 
 from phronomy import Agent, Approval, Escalate, MemoryStore, PendingApproval, Principal
 from phronomy.chat import ChatApprovals
@@ -365,3 +366,19 @@ def test_a_reminder_reaches_those_who_are_told_alone_and_no_place_that_tells_nob
         assert [len(slack.reminders()), len(discord.reminders())] == [1, 1]
     finally:
         discord.close()
+
+
+def test_the_page_of_a_request_says_to_operators_who_was_not_told(slack: FakeSlack) -> None:
+    at = Desk(slack, "approvers")
+    at.people.add(Person(id="zoe", name="Zoe", roles=("finance",)))
+    item = at.asked(TWO)
+    scopes = {"boss": frozenset({"read", "decide", "operate"}), "ada": frozenset({"read", "decide"})}
+    people = [Principal(id=id, roles=("finance",)) for id in scopes]
+    inbox = inbox_of(at.store, auth=ByHeader(*people), scopes=lambda who: scopes[who.id])
+    pages = {id: Visitor(inbox, id).get(f"/requests/{item.id}").text for id in scopes}
+    assert "zoe has no alias of slack that can be written to" in pages["boss"] and "approvers:zoe" in pages["boss"]
+    assert "Not told" not in pages["ada"] and "zoe" not in pages["ada"]
+    at.people.add_alias("zoe", "slack:U0000000ZOE")
+    at.approvals.outbox.retry(at.approvals.outbox.failed()[0])
+    emptied(at.approvals, at.clock)
+    assert "Not told" not in Visitor(inbox, "boss").get(f"/requests/{item.id}").text

@@ -199,6 +199,7 @@ LAZY = {
     "phronomy.__main__": {"phronomy.cli"},  # once nothing looks for garbage
     "phronomy": {"phronomy.foundation.lazy_names"},
     "phronomy.inbox": {"phronomy.foundation.lazy_names"},
+    "phronomy.inbox.pages.deciding.requests": {"phronomy.chat.posts"},  # an inbox alone needs no chats
     "phronomy.tools.json_schema.answers": {"phronomy.tools.json_schema.bounded"},
     "phronomy.tools.json_schema.bounded": {"regex"},
     "phronomy.stops.expressions": {"simpleeval"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -28,9 +29,12 @@ from phronomy.inbox.trail import changed_from
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import PendingApproval
 from phronomy.stores.derived.standing import Way
+from phronomy.stores.documents import NoDocuments
+from phronomy.stores.native import apart
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
+    from phronomy.stores.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +202,7 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
         "several": _takes_several(found),
         "soon": is_soon(item, visit.inbox.store.clock()),
         "uncertain": found.standing.uncertain,
+        "unsent": await _unsent(visit, found),
         "ran": _edited(found),
         "changed_path": path_of(before, listed) if (before := await _before(visit, item)) is not None else None,
         "result": shown(Node("text", canonical(result.content), result.content)) if result is not None else None,
@@ -219,6 +224,24 @@ def _takes_several(found: Shown) -> bool:
     return (
         len(levels) > 1 or len(votes) > 1 or open_vote or any(max(each.needed, each.rejections) > 1 for each in levels)
     )
+
+
+async def _unsent(visit: Visit, found: Shown) -> list[tuple[str, str]]:
+    """What chats could not be told of a request that waits, for somebody who operates: each place, and why not."""
+    if found.request.status != "pending" or not visit.may("operate"):
+        return []
+    return await apart(visit.store, _not_sent, visit.store, found.request.approval.id)
+
+
+def _not_sent(store: Store, pending_id: str) -> list[tuple[str, str]]:
+    from phronomy.chat.posts import Posts  # noqa: PLC0415  # an inbox alone needs no chats
+
+    with suppress(NoDocuments):
+        posts = [post for _, post in Posts(store).of(pending_id)]
+        return [
+            (post.at, post.failed or post.why) for post in posts if post.failed or (post.tries and not post.is_done)
+        ]
+    return []
 
 
 async def _before(visit: Visit, item: PendingApproval) -> str | None:
