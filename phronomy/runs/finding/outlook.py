@@ -1,7 +1,8 @@
-"""The outlook of a request: the effect that an approval would have, with the agent as it is now. Nothing is written."""
+"""The outlook of a run: the effect that an approval, or a decision that waits for a worker, would have now. Nothing is written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from phronomy.engine.ledger import Ledger
@@ -9,30 +10,32 @@ from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.records.decisions import Approve
+from phronomy.records.decisions import Answer
 from phronomy.runs.finding.drift import changes_in
 from phronomy.runs.finding.lookup import open_runners
 from phronomy.stores.base import Store
-from phronomy.stores.derived.listing import Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """The effect of an approval: it is refused, asked for again with other arguments, or carried out. `why` has the reasons."""
+    """The effect of a decision: it is refused, asked for again with other arguments, or carried out. `why` has the reasons."""
 
     verdict: Literal["breaks", "asked_again", "goes_on"]
     why: tuple[str, ...] = ()
 
 
-def outlook(store: Store, spec: Spec, waiting: Waiting) -> Outlook:
-    """The outlook of a request that waits. Raises `CheckpointError` if its run cannot be read."""
-    branch, head = store.head(waiting.branch_id)
+def outlook(store: Store, spec: Spec, branch_id: str, answers: Mapping[str, Answer]) -> Outlook:
+    """The outlook of a branch with these answers, by pending id, and with what was decided there and waits for a worker.
+
+    Raises `CheckpointError` if its run cannot be read.
+    """
+    branch, head = store.head(branch_id)
     if head.kind != spec.kind:
         return Outlook(verdict="breaks", why=(f"the {head.kind} is a {spec.kind} now",))
     runners = open_runners(Runner(spec, Ledger(store, branch, head), head, deps=None))
-    # Of this request alone: what waits beside it has an outlook of its own.
+    # Of these requests alone: what waits beside them has an outlook of its own.
     try:
-        found = changes_in(head, spec, runners, {waiting.approval.id: Approve()}, "rests")
+        found = changes_in(head, spec, runners, answers, "rests")
     except CheckpointError as error:
         return Outlook(verdict="breaks", why=(str(error),))
     if found.changed:

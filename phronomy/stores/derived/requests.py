@@ -22,7 +22,7 @@ from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.stores.derived import set_aside
 from phronomy.stores.derived.kept_texts import kept_by, kept_text
 from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.derived.request_history import RequestHistory
+from phronomy.stores.derived.request_history import Course, RequestHistory
 from phronomy.stores.log.log import items_of
 from phronomy.stores.native import stands_for
 from phronomy.stores.rows import Branch, BranchFilter, BranchStatus, PendingFilter, PendingRow
@@ -186,6 +186,16 @@ def decision_under(store: Store, pending_id: str) -> AuditRecord:
         " was ended; store.pending() lists what waits",
         pending_id=kept_id(pending_id),
     )
+
+
+def not_carried_out(store: Store, branch: Branch) -> list[Course]:
+    """The requests of a branch that are decided and left for a worker. Raises `UnreadableRow` for a log that cannot be read."""
+    if branch.handed is None:
+        return []
+    history = RequestHistory()
+    for entry, item in items_of(store.lineage(branch_id=branch.id).entries, kept_by(store)):
+        history.read(entry.path, item)
+    return [each for each in history.requests.values() if each.status == "decided"]
 
 
 def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Request:
