@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-from inbox_scenes import ORIGIN, ByHeader, Visitor, inbox_of
+from inbox_scenes import ORIGIN, RITA, ByHeader, Visitor, inbox_of
+from tables import each
 
 from phronomy import ConfigurationError, MemoryStore, Telemetry
-from phronomy.inbox import Inbox, Sessions, security
+from phronomy.inbox import Identity, Inbox, Sessions, TrustedProxy, security
 
 
 def test_there_is_no_inbox_without_somebody_who_says_who_comes_in() -> None:
@@ -16,6 +18,91 @@ def test_there_is_no_inbox_without_somebody_who_says_who_comes_in() -> None:
         Inbox(MemoryStore())
     with pytest.raises(ConfigurationError, match="auth says who may come in"):
         Inbox(MemoryStore(), auth=object())  # type: ignore[arg-type]
+
+
+class Plain:
+    """An `Auth` that forgot to be async."""
+
+    def identify(self, request: object) -> Identity | None:
+        return None
+
+
+class Saying:
+    """An `Auth` that says whatever the test gives it."""
+
+    def __init__(self, said: Any) -> None:
+        self.said = said
+
+    async def identify(self, request: object) -> Any:
+        return self.said() if callable(self.said) else self.said
+
+
+async def later(who: object) -> set[str]:
+    return {"read"}
+
+
+@each(
+    ("options", "said"),
+    [
+        ({"auth": ByHeader}, r"auth is an object, not the class ByHeader: write ByHeader\(\.\.\.\)"),
+        ({"auth": [ByHeader(), Plain]}, r"not the class Plain: write Plain\(\.\.\.\)"),
+        ({"auth": Plain()}, r"Plain: identify is awaited: write async def identify\(self, request\)"),
+        ({"scopes": {"read"}}, "scopes is a plain function of the principal .* not set"),
+        ({"scopes": later}, "scopes is a plain function of the principal .* not the function later"),
+        ({"trusted_hosts": "desk.example"}, "trusted_hosts is a list of host names, .* not text of length 12"),
+        ({"trusted_hosts": ["https://desk.example"]}, "trusted_hosts is a list of host names"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_inbox_is_made(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        inbox_of(**options)
+
+
+@each(
+    ("given", "said"),
+    [
+        ({"principal": "rita"}, r"principal is a Principal, such as Principal\(id='rita'\), not text of length 4"),
+        ({"via": ""}, "via is a name of your own for the way, not ''"),
+        ({"tenant": 7}, "tenant is the name of a tenant, or None, not 7"),
+        ({"scopes": "read decide"}, "scopes are some of read, decide, .* in a list or a set, not text of length 11"),
+        ({"scopes": ["read", "deside"]}, "scopes are some of read, decide, .* not 'deside'"),
+        ({"scopes": None}, "scopes are some of read, decide, .* not None"),
+    ],
+)
+def test_an_identity_is_checked_when_it_is_made(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Identity: {said}"):
+        Identity(**{"principal": RITA, "via": "app", **given})
+    assert Identity(principal=RITA, via="app", scopes=["read"]).scopes == {"read"}
+
+
+def test_a_proxy_gives_scopes_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match=r"TrustedProxy: scopes are some of read, decide, .* not 'deside'"):
+        TrustedProxy(peers=["10.0.0.5"], secret="s" * 32, scopes=["deside"])  # type: ignore[list-item]
+
+
+@each(
+    ("options", "said"),
+    [
+        ({"auth": Saying("rita")}, "Saying: identify returns an Identity, or None, not text of length 4"),
+        ({"auth": Saying(RITA)}, "Saying: identify returns an Identity, or None, not Principal"),
+        ({"auth": Saying(lambda: Identity(principal="rita", via="x"))}, "Identity: principal is a Principal"),  # type: ignore[arg-type]
+        (
+            {"scopes": lambda _: ["read", "deside"]},
+            "the names that scopes returns are some of read, decide, .* not 'deside'",
+        ),
+        ({"scopes": lambda _: "read"}, "the names that scopes returns are some of .* not text of length 4"),
+        ({"scopes": lambda _: None}, "the names that scopes returns are some of .* not None"),
+    ],
+)
+def test_what_an_application_says_wrongly_of_people_lets_nobody_in_and_is_in_the_log(
+    options: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    answer = Visitor(inbox_of(**options)).get("/api/v1/me")
+    assert (answer.status_code, answer.json()["type"]) == (500, "/problems/failed")
+    assert "deside" not in answer.text and "identify" not in answer.text
+    (line,) = [each for each in caplog.records if each.name == "phronomy"]
+    assert answer.json()["instance"] in line.getMessage() and re.search(f"ConfigurationError: .*{said}", caplog.text)
 
 
 def test_the_sessions_of_another_store_are_refused() -> None:

@@ -388,7 +388,7 @@ def test_a_click_does_not_outlive_its_person() -> None:
     facts: dict[str, Any] = {"pending_id": desk.item.id, "digest": desk.item.digest, "by": "slack:U0RITA"}
     token = Token(id="t", purpose="chat:slack", expires_at=datetime.now(UTC), once=False, **facts)
     told = decide(desk.store, token, Approve(), rita, "slack").notice or ""
-    assert "removed from the directory" in told
+    assert "not in the directory of people any more" in told
     said = may_begin(desk.store, token, "approve", rita, "slack")
     assert isinstance(said, str) and said.startswith("You may not decide")
 

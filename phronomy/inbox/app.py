@@ -159,6 +159,10 @@ class Inbox:
             ways = (*others, self.site.tokens)
         for each in ways:
             if (found := await each.identify(request)) is not None:
+                if not isinstance(found, Identity):
+                    raise ConfigurationError(
+                        f"{type(each).__name__}: identify returns an Identity, or None, not {quoted(found)}"
+                    )
                 # Sessions and tokens have looked: they end with the person.
                 own = each is self.site.sessions or each is self.site.tokens
                 if not own and found.via in ("session", "token"):
@@ -170,7 +174,7 @@ class Inbox:
 
     def _allowed(self, found: Identity, principal: Principal) -> Identity:
         """The identity of the principal as the directory has them, with no more scopes than they have here."""
-        scopes = frozenset(found.scopes) & frozenset(self.site.scopes_of(principal))
+        scopes = frozenset(found.scopes) & self.site.scopes_of(principal)
         return Identity(
             principal=principal,
             tenant=found.tenant,

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.checks import is_series
+from phronomy.foundation.checks import is_async, is_series, texts_in
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted
 from phronomy.inbox import security
 from phronomy.inbox.auth.api_tokens import ApiTokens
-from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth
+from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth, Scope, checked_scopes
 from phronomy.inbox.auth.keys import server_key
 from phronomy.inbox.auth.limits import Limits
 from phronomy.inbox.auth.returning import check_login_url
 from phronomy.inbox.auth.sessions import Sessions
 from phronomy.inbox.look.looks import Look, look_of
+from phronomy.inbox.problems import Problem
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
@@ -84,9 +85,7 @@ class Site:
         self.origin: str | None = None if public_url is None else security.origin_of(public_url)
         self.prefix: str = "" if public_url is None else security.path_of(public_url)
         self.public_url: str | None = public_url.rstrip("/") if public_url is not None else None
-        self.trusted_hosts: frozenset[str] | None = (
-            None if trusted_hosts is None else frozenset(host.lower() for host in trusted_hosts)
-        )
+        self.trusted_hosts: frozenset[str] | None = None if trusted_hosts is None else _hosts(trusted_hosts)
         self.max_body: int = max_body
         self.sessions: Sessions = sessions if sessions is not None else Sessions(store)
         if self.sessions.store is not store:  # the directory of another one would say which roles people have
@@ -95,7 +94,12 @@ class Site:
             )
         self.limits: Limits = limits if limits is not None else Limits(store)
         self.tokens: ApiTokens = ApiTokens(store, self.limits.failures)
-        self.scopes_of: ScopesOf = scopes if scopes is not None else lambda _: DEFAULT_SCOPES
+        if scopes is not None and (not callable(scopes) or is_async(scopes)):
+            raise ConfigurationError(
+                "Inbox: scopes is a plain function of the principal that returns names, such as"
+                f" lambda who: {{'read', 'decide'}}, not {quoted(scopes)}"
+            )
+        self._scopes_of: ScopesOf = scopes if scopes is not None else lambda _: DEFAULT_SCOPES
         self._stores: dict[str, Store] = {store.tenant: store}
         self._key: bytes | None = None
         self._kept: dict[object, Any] = {}
@@ -110,6 +114,13 @@ class Site:
                 self._stores = {self.store.tenant: self.store}
             found = self._stores[tenant] = self.store.for_tenant(tenant)
         return found
+
+    def scopes_of(self, principal: Principal) -> frozenset[Scope]:
+        """What a principal may do here at all. Raises `Problem` if the function of the inbox returns anything else."""
+        try:
+            return checked_scopes(self._scopes_of(principal), "Inbox: the names that scopes returns")
+        except ConfigurationError as error:
+            raise Problem("failed") from error  # nothing that whoever sends the request could correct
 
     def agent_of(self, store: Store, name: str) -> Runs[Any, Any] | None:
         """The agent of this name, if it is one of this process, and of the tenant of this store."""
@@ -145,14 +156,33 @@ class Site:
         return self._key
 
 
+def _hosts(given: Collection[str]) -> frozenset[str]:
+    """The host names that an inbox answers to. Raises `ConfigurationError`."""
+    names = texts_in(given)
+    if names is None or any("/" in each for each in names):
+        raise ConfigurationError(
+            "Inbox: trusted_hosts is a list of host names, with a port where the address has one, such as"
+            f" ['desk.example:8000'], not {quoted(given)}"
+        )
+    return frozenset(each.lower() for each in names)
+
+
 def _ways_in(auth: Auth | Sequence[Auth], store: Store) -> tuple[Auth, ...]:
     """The ways to come in, but for API tokens. Raises `ConfigurationError`."""
     given: Sequence[Auth] = tuple(auth) if is_series(auth) else (auth,)  # type: ignore[arg-type, assignment]
+    for each in given:
+        if isinstance(each, type):
+            raise ConfigurationError(f"Inbox: auth is an object, not {quoted(each)}: write {each.__name__}(...)")
     if not given or not all(callable(getattr(each, "identify", None)) for each in given):
         raise ConfigurationError(
             "Inbox: auth says who may come in: an OIDC, a TrustedProxy, an Auth of your own, or several of them."
             " There is no inbox without one"
         )
+    for each in given:
+        if not is_async(each.identify):
+            raise ConfigurationError(
+                f"{type(each).__name__}: identify is awaited: write async def identify(self, request)"
+            )
     if any(isinstance(each, Sessions) for each in given):
         raise ConfigurationError(
             "Inbox: Sessions sign nobody in: they are what a login begins. Give auth a way to sign in, such as OIDC, or ApiTokens"

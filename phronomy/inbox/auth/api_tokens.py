@@ -20,12 +20,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from phronomy.errors import ConfigurationError, StoreError, UnreadableRow
-from phronomy.foundation.checks import is_number, texts_in
+from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import parse
-from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.foundation.quoting import quoted
 from phronomy.foundation.unreadable import unreadable_row
-from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
+from phronomy.inbox.auth.identity import SCOPES, Identity, Scope, checked_scopes
 from phronomy.inbox.auth.limits import Failures, address_of
 from phronomy.inbox.auth.people import TRIES, as_before, look_up, store_of, was_listed, with_person
 from phronomy.inbox.problems import Problem
@@ -133,10 +133,8 @@ class ApiTokens:
         counts no more when they are removed.
         Raises `ConfigurationError`, `StoreError`.
         """
-        given = texts_in(scopes)
-        if not given or not {*given} <= {*SCOPES}:
-            wrong = next((quoted_word(each) for each in given or () if each not in SCOPES), quoted(scopes))
-            raise ConfigurationError(f"the scopes of a token are some of {', '.join(SCOPES)}, not {wrong}")
+        if not (given := checked_scopes(scopes, "the scopes of a token")):
+            raise ConfigurationError(f"the scopes of a token are some of {', '.join(SCOPES)}, and at least one of them")
         if not isinstance(name, str) or not name.strip() or len(name) > _NAME or not name.isprintable():
             raise ConfigurationError(f"the name of a token is 1 to {_NAME} printable characters, not {quoted(name)}")
         if seconds is not None and (not is_number(seconds) or seconds <= 0):
@@ -155,7 +153,7 @@ class ApiTokens:
                 name=name,
                 principal=with_person(principal.without_claims(), found),
                 tenant=tenant,
-                scopes=frozenset(each for each in SCOPES if each in given),
+                scopes=given,
                 created=now,
                 expires=None if seconds is None else now + seconds,
                 used=None,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from phronomy.errors import ConfigurationError, InvalidDecision, StoreError
 from phronomy.foundation.checks import texts_in
 from phronomy.foundation.quoting import quoted
-from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
+from phronomy.inbox.auth.identity import SCOPES, Identity, Scope, checked_scopes
 from phronomy.inbox.problems import Problem
 from phronomy.records.principals import Principal
 from phronomy.stores.base import checked_tenant
@@ -98,7 +98,7 @@ class TrustedProxy:
         self._ours = frozenset(names.values())
         self._tenant = tenant
         self._separator = separator
-        self._scopes = frozenset(scopes)
+        self._scopes = checked_scopes(scopes, "TrustedProxy: scopes")
 
     def __repr__(self) -> str:
         return f"TrustedProxy({[str(each) for each in self._networks]!r}, unix={self._unix})"

@@ -29,7 +29,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import parse
 from phronomy.foundation.quoting import quoted
-from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
+from phronomy.inbox.auth.identity import SCOPES, Identity, Scope, checked_scopes
 from phronomy.inbox.auth.people import TRIES, as_before, look_up, store_of, was_listed, with_person
 from phronomy.records.principals import Principal
 from phronomy.stores.base import Store, checked_tenant
@@ -154,8 +154,9 @@ class Sessions:
     ) -> str:
         """Begin a session, and return the secret for the cookie. The session `replaces` ends: an id is never kept over a login.
 
-        The oldest of theirs ends if they have `MOST`. Raises `StoreError`.
+        The oldest of theirs ends if they have `MOST`. Raises `ConfigurationError` for scopes that are none, `StoreError`.
         """
+        allowed = checked_scopes(scopes, "the scopes of a session")
         found = await look_up(self.store, tenant, principal.evolve(person=None))
         if replaces is not None:
             await self.end(replaces)
@@ -168,7 +169,7 @@ class Sessions:
         row = _Row(
             principal=with_person(principal.without_claims(), found),
             tenant=tenant,
-            scopes=frozenset(scopes),
+            scopes=allowed,
             began=now,
             seen=now,
             listed=was_listed(found),
