@@ -68,6 +68,12 @@ def shoot(tmp_path_factory: pytest.TempPathFactory) -> Shoot:
     folder.mkdir(parents=True, exist_ok=True)
 
     def taken(page: Page, name: str) -> None:
+        size = page.viewport_size
+        assert size is not None
+        # In a window as tall as the page: what sticks to the bottom of the window then covers nothing.
+        tall = max(size["height"], page.evaluate("document.documentElement.scrollHeight"))
+        page.set_viewport_size({"width": size["width"], "height": tall})
         page.screenshot(path=folder / f"{name}.png", full_page=True, animations="disabled", caret="hide")
+        page.set_viewport_size(size)
 
     return taken

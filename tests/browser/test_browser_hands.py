@@ -36,7 +36,7 @@ def test_with_the_keyboard_alone(desk: Desk, rita: Visitor) -> None:
     assert rita.focused() == "Approve refund"
     keys.press("Control+Enter")
     rita.reads("Approve refund")
-    assert rita.focused() == "Approve refund"  # the heading
+    assert rita.focused() == "Approve refund?"  # the heading
     assert desk.decision(second) is None
     keys.press("a")
     assert desk.decision(second) is None
@@ -141,6 +141,12 @@ LOW = [({"width": 844, "height": 390}, "a phone on its side"), ({"width": 640, "
 
 FAR_DOWN = """() => document.querySelector("#decide").getBoundingClientRect().top > innerHeight"""
 
+LINES = """(of) => [...document.querySelectorAll(of)].map((each) => {
+    const range = document.createRange();
+    range.selectNodeContents(each);
+    return [each.textContent, new Set([...range.getClientRects()].map((box) => Math.round(box.bottom / 8))).size];
+})"""
+
 UNCOVERED = """() => {
     const bar = document.querySelector(".bar").getBoundingClientRect();
     const at = document.activeElement.getBoundingClientRect();
@@ -197,3 +203,60 @@ def test_where_the_window_is_low_the_bar_covers_nothing(desk: Desk, invite: Invi
         page.locator(".bar").scroll_into_view_if_needed()
         assert in_sight(page, ".bar .approve button"), what
         assert sideways(page) == [], what
+
+
+# With a thumb
+
+
+def touched(invite: Invite) -> Visitor:
+    return invite("rita", viewport=PHONE, is_mobile=True, has_touch=True)
+
+
+def test_the_outcome_is_in_sight_after_a_decision_at_the_end_of_a_long_page(desk: Desk, invite: Invite) -> None:
+    """The page is loaded again, and a browser puts it where it stood."""
+    asked = desk.ask("refund", order=1042)
+    rita = touched(invite)
+    page = rita.opens(f"/requests/{asked.id}")
+    page.locator(".bar .no").tap()
+    assert not page.locator("details.reject > summary").is_visible()  # the bar has the same words
+    page.get_by_label("Reason", exact=True).fill("No photo.")
+    page.get_by_role("button", name="Review before it counts").filter(visible=True).tap()
+    rita.reads("Reject refund?")
+    page.locator("form[data-confirm] button").first.tap()
+    rita.reads("Rejected by you")
+    page.locator("#result:focus").wait_for()
+    assert in_sight(page, "#result") and in_sight(page, "h1") and in_sight(page, "#next, .state .button >> nth=0")
+    assert page.locator("#keys-note").is_hidden()  # nobody presses keys here
+
+
+def test_once_something_is_ticked_the_button_for_it_is_in_sight_and_one_press_approves_all(
+    desk: Desk, invite: Invite
+) -> None:
+    asked = [desk.ask("mail", to=["a@example.org"], subject=f"Order {order}", body="Hello.") for order in range(8)]
+    rita = touched(invite)
+    page = rita.opens("/")
+    rita.sees("8 requests for you")
+    review = "form[action$=batch] > .actions button"
+    assert not in_sight(page, review)
+    boxes = page.get_by_role("checkbox")
+    boxes.nth(0).tap()
+    assert in_sight(page, review) and sideways(page) == []
+    boxes.nth(1).tap()
+    page.get_by_role("button", name="Review the ticked ones").tap()
+    rita.reads("2 requests, each in full")
+    assert not in_sight(page, ".choices .approve button")  # at the end, below what it decides
+    page.get_by_role("button", name="Approve all 2").tap()
+    rita.reads("What came of them")
+    assert [desk.decision(each) is not None for each in asked] == [True] * 2 + [False] * 6
+
+
+def test_no_table_breaks_a_word_on_a_phone(desk: Desk, invite: Invite) -> None:
+    for order in range(2):
+        desk.decide(desk.ask("refund", order=order), "otto", order == 0)
+    desk.decide(desk.ask("close_account", customer="Red Gate GmbH"), "mia")
+    rita = invite("rita", viewport=NARROW, is_mobile=True, has_touch=True)
+    page = rita.opens("/history")
+    rita.sees("How often each person decides")
+    lines = page.evaluate(LINES, ".counts :is(th, td)")
+    assert lines and all(count <= len(text.split()) for text, count in lines), lines
+    assert sideways(page) == []

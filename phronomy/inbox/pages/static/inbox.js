@@ -136,7 +136,10 @@
       }
       if (answer.redirected && answer.ok) {
         location.assign(`${answer.url}#result`);
-        if (answer.url === location.href.split("#")[0]) location.reload();
+        if (answer.url === location.href.split("#")[0]) {
+          scrollTo(0, 0); // a page that is loaded again stands where it stood, and the outcome is at its top
+          location.reload();
+        }
         return;
       }
       const found = parsed(text);
