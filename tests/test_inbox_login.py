@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import httpx2
 import pytest
-from inbox_scenes import Visitor, asked, inbox_of
+from inbox_scenes import RITA, Visitor, asked, inbox_of, run
 from ports import HeldPort
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -22,7 +23,7 @@ from tables import each
 from test_inbox_sign_in import ByButton, plain
 
 from phronomy import ConfigurationError, MemoryStore, SQLiteStore
-from phronomy.inbox import OneTimeLink, Sessions
+from phronomy.inbox import Inbox, OneTimeLink, Sessions
 
 LOGIN = "/accounts/login/?next={to}"
 PROGRAMS = dict(
@@ -118,6 +119,93 @@ def test_who_has_signed_out_is_not_signed_in_again_at_once() -> None:
     assert page.status_code == 200 and "You are signed out." in plain(page.text)
     assert 'href="/accounts/login/?next=%2F">Sign in</a>' in page.text
     assert Visitor(inbox).get("/login").status_code == 200  # somebody who is signed in stays
+
+
+def test_who_was_signed_in_by_the_application_can_sign_out_there() -> None:
+    there = "/accounts/logout/?next=%2Flogin%3Fsaid%3Dout"
+    inbox = inbox_of(logout_url="/accounts/logout/?next={to}", scopes=lambda who: {"read"} if who.id == "rita" else ())
+    link = f'href="{there}">Sign out</a>'
+    for path in ("/", "/me", "/login"):
+        assert link in Visitor(inbox).get(path).text
+    assert link not in Visitor(inbox, None).get("/login?said=out").text
+    # Somebody without scopes is led to no page that refuses them once more.
+    page = Visitor(inbox, "otto").get("/", headers={"accept": "text/html"})
+    main = page.text.partition("<main")[2]
+    assert page.status_code == 403 and link in main and 'href="/"' not in main and 'href="/me"' in main
+    assert Visitor(inbox, "otto").get("/me").text.count(link) == 2
+    # A session of the inbox ends here, by a form.
+    store = MemoryStore()
+    both = inbox_of(store, logout_url="/accounts/logout/", sessions=Sessions(store))
+    signed_in = Visitor(both, None)
+    signed_in.cookies = {both.site.sessions.cookie: run(both.site.sessions.begin(RITA))}
+    assert "/accounts/logout/" not in signed_in.get("/me").text and 'action="/logout"' in signed_in.get("/me").text
+
+
+def test_an_address_that_is_no_logout_is_refused_when_the_inbox_is_made() -> None:
+    for url in ("javascript:alert(1)", "//evil.example/", "/out?next={next}"):
+        with pytest.raises(
+            ConfigurationError, match=r"Inbox: logout_url .* signs people out, such as '/accounts/logout/'"
+        ):
+            inbox_of(logout_url=url)
+
+
+# Without HTTPS, browsers send no Sec-Fetch-Site
+
+
+PLAIN_HTTP = "http://desk.corp:8000"
+
+
+def form_at(inbox: Inbox, **headers: str) -> httpx2.Response:
+    """The answer to the form that signs out, sent by a browser that says no more than its origin."""
+
+    async def send() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=inbox)
+        async with httpx2.AsyncClient(transport=transport, base_url=PLAIN_HTTP) as client:
+            return await client.post("/logout", data={}, headers=headers)
+
+    return run(send())
+
+
+@each(
+    ("options", "headers", "status", "said"),
+    [
+        ({"public_url": PLAIN_HTTP}, {"origin": PLAIN_HTTP}, 303, None),
+        ({"trusted_hosts": ["desk.corp:8000"]}, {"origin": PLAIN_HTTP}, 303, None),
+        (
+            {"trusted_hosts": ["desk.corp:8000"]},
+            {"origin": "https://desk.corp:8000"},
+            403,
+            'set Inbox(public_url="https:',
+        ),
+        ({"trusted_hosts": ["desk.corp:8000", "b.corp"]}, {"origin": "http://b.corp"}, 403, None),
+        ({"trusted_hosts": ["desk.corp:8000"]}, {"origin": "null"}, 403, None),
+        ({}, {"origin": PLAIN_HTTP}, 403, 'set Inbox(public_url="http://desk.corp:8000")'),
+        ({}, {"origin": "http://evil.example"}, 403, None),
+        ({}, {"origin": "http://evil.example<b>", "host": "evil.example<b>"}, 403, None),
+        ({}, {"origin": PLAIN_HTTP, "sec-fetch-site": "cross-site"}, 403, None),
+        (
+            {"public_url": "https://desk.corp", "trusted_hosts": ["desk.corp:8000"]},
+            {"origin": PLAIN_HTTP},
+            403,
+            "knows itself as https://desk.corp, and the form was sent to http://desk.corp:8000",
+        ),
+    ],
+)
+def test_a_form_without_https_counts_where_somebody_has_vouched_for_the_address(
+    options: dict[str, Any], headers: dict[str, str], status: int, said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    answer = form_at(inbox_of(**{"public_url": None, **options}), **headers)
+    assert answer.status_code == status
+    logged = [line.getMessage() for line in caplog.records if line.name == "phronomy"]
+    assert [said in line for line in logged] == [True] if said is not None else not logged
+    assert said is None or said in html.unescape(plain(answer.text))
+    assert "<b>" not in answer.text
+
+
+def test_a_form_that_does_not_say_where_it_is_from_is_told_what_to_send() -> None:
+    answer = form_at(inbox_of(public_url=PLAIN_HTTP))
+    assert answer.status_code == 403 and "a test of a form sends Sec-Fetch-Site: same-origin" in plain(answer.text)
 
 
 @each(

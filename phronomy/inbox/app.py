@@ -63,7 +63,8 @@ class Inbox:
     `public_url` is the address under which people reach the inbox, such as `https://example.org/inbox`; without it, only browsers
     that say where a request comes from can sign in. Its path stands before all paths of pages and answers, also where a proxy takes
     it away. `login_url` is the login of your application, such as `/accounts/login/?next={to}`: who is not signed in is sent there,
-    and `{to}` is the path to come back to; None: to the sign-in page of the inbox. `trusted_hosts` are the host names, with ports,
+    and `{to}` is the path to come back to; None: to the sign-in page of the inbox. `logout_url` is where your
+    application signs people out, whom it has signed in: a link leads there. `trusted_hosts` are the host names, with ports,
     that it answers to; None: all, for a server behind a proxy that checks them. `scopes` says what a principal may do; the default
     is to `read` and `decide`. `title` stands on top of each page. `logo` is the path or the bytes of a PNG or an SVG of at most 256
     KiB, which stands beside it, and `color`, such as `#0d5c63`, is that of links and of the button that approves: white text on it,
@@ -80,6 +81,7 @@ class Inbox:
         *,
         public_url: str | None = None,
         login_url: str | None = None,
+        logout_url: str | None = None,
         title: str = "Approvals",
         logo: str | FilePath | bytes | None = None,
         color: str | None = None,
@@ -101,6 +103,7 @@ class Inbox:
             auth,
             public_url=public_url,
             login_url=login_url,
+            logout_url=logout_url,
             title=title,
             logo=logo,
             color=color,
@@ -269,7 +272,13 @@ class Inbox:
         identity = visit.maybe
         if identity is not None and identity.via == "token":
             return
-        security.check_same_origin(visit.request, self.site.origin)
+        try:
+            security.check_same_origin(visit.request, self.site.origin, self.site.trusted_hosts)
+        except Problem:
+            advice = security.how_to_vouch(visit.request, self.site.origin)
+            if advice is not None:
+                _log.warning("a form was refused. %s", advice)
+            raise
         if identity is not None:
             given = visit.request.headers.get("x-csrf-token")
             if given is None and visit.content_type == "application/x-www-form-urlencoded":

@@ -100,8 +100,8 @@ TYPES: Final[Mapping[str, ProblemType]] = {
     "cross-site": ProblemType(
         status=403,
         title="The request came from another site",
-        advice="Open the page from this server and try again. If this happens on the server's own pages, its public"
-        " address is configured wrongly.",
+        advice="Open the page from this server and try again. If this happens on the server's own pages, its"
+        " public_url is missing or wrong.",
     ),
     "not-found": ProblemType(
         status=404,

@@ -86,11 +86,13 @@ def check_host(request: Request, trusted: Collection[str] | None) -> None:
         raise Problem("wrong-host")
 
 
-def check_same_origin(request: Request, origin: str | None) -> None:
+def check_same_origin(request: Request, origin: str | None, trusted: Collection[str] | None) -> None:
     """Refuse what a page of another site has sent, with the cookies of whoever looks at it. Raises `Problem`.
 
-    Browsers say where a request comes from, in a header that no page can set. Older ones say the origin alone, which is
-    compared with the configured one. A request that says neither is refused.
+    Browsers say where a request comes from, in a header that no page can set. Older ones, and all of them where there is no HTTPS,
+    say the origin alone. It is compared with the configured `origin`, or where there is none, with the `trusted` host that the
+    request is sent to. A name that nobody has vouched for proves nothing: another site could have its name lead here. A request that
+    says neither is refused.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None:
@@ -98,8 +100,39 @@ def check_same_origin(request: Request, origin: str | None) -> None:
             raise Problem("cross-site")
         return
     given = request.headers.get("origin")
-    if origin is None or given is None or given.lower() != origin:
-        raise Problem("cross-site")
+    if given is None:
+        raise Problem("cross-site", _NO_ORIGIN)
+    host = request.headers.get("host", "").lower()
+    known = f"{request.url.scheme}://{host}" if origin is None and trusted is not None and host in trusted else origin
+    if known is None or given.lower() != known:
+        raise Problem("cross-site", how_to_vouch(request, origin) or "")
+
+
+_NO_ORIGIN: Final = (
+    "The request has neither of the headers Sec-Fetch-Site and Origin, which browsers send. A program sends an API token, and a test of"
+    " a form sends Sec-Fetch-Site: same-origin."
+)
+
+_ADDRESS: Final = re.compile(r"https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(:[0-9]{1,5})?")
+
+
+def how_to_vouch(request: Request, origin: str | None) -> str | None:
+    """What whoever runs the server has to set, if a browser names as origin the very address that it sends to, and no more.
+
+    It may still be the page of another site, whose name leads here. So this is advice for the page and the log, and nothing counts
+    by it.
+    """
+    if request.headers.get("sec-fetch-site") is not None:
+        return None
+    given = request.headers.get("origin", "").lower()
+    if _ADDRESS.fullmatch(given) is None or given.partition("://")[2] != request.headers.get("host", "").lower():
+        return None
+    if origin is not None:
+        return f"This server knows itself as {origin}, and the form was sent to {given}: open the page there, or correct public_url."
+    return (
+        "Without HTTPS, browsers do not say which site a form is from, so the server has to know its address. If this is the one that"
+        f' people use, set Inbox(public_url="{given}"), with the path of the inbox if it has one.'
+    )
 
 
 def csrf_token(key: bytes, identity: Identity, now: float) -> str:

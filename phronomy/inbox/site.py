@@ -15,7 +15,7 @@ from phronomy.inbox.auth.api_tokens import ApiTokens
 from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth, Scope, checked_scopes
 from phronomy.inbox.auth.keys import server_key
 from phronomy.inbox.auth.limits import Limits
-from phronomy.inbox.auth.returning import check_login_url
+from phronomy.inbox.auth.returning import check_app_url
 from phronomy.inbox.auth.sessions import Sessions
 from phronomy.inbox.look.looks import Look, look_of
 from phronomy.inbox.problems import Problem
@@ -60,6 +60,7 @@ class Site:
         *,
         public_url: str | None,
         login_url: str | None,
+        logout_url: str | None,
         title: str,
         logo: str | Path | bytes | None,
         color: str | None,
@@ -78,7 +79,8 @@ class Site:
         if threads not in get_args(Threads):
             raise ConfigurationError(f"Inbox: threads is 'own' or 'any', not {quoted(threads)}")
         self.threads: Threads = threads
-        self.login_url: str | None = None if login_url is None else check_login_url(login_url)
+        self.login_url: str | None = None if login_url is None else check_app_url(login_url, "login_url")
+        self.logout_url: str | None = None if logout_url is None else check_app_url(logout_url, "logout_url")
         self.sign_ins: tuple[SignInLink, ...] = ()
         self.title: str = title
         self.look: Look = look_of(logo, color)

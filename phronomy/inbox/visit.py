@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
-from phronomy.inbox.auth.returning import HOME, login_address, return_path
+from phronomy.inbox.auth.returning import HOME, app_address, return_path
 from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.security import csrf_token
 
@@ -166,9 +166,16 @@ class Visit:
     def login(self, to: str | None, *, said: str | None = None) -> str:
         """Where somebody signs in who wants a page of the inbox: the login of an application, or the sign-in page, with `said`."""
         if self.inbox.login_url is not None:
-            return login_address(self.inbox.login_url, self.url(return_path(to)))
+            return app_address(self.inbox.login_url, self.url(return_path(to)))
         more = "" if said is None else f"&said={said}"
         return self.url(f"/login?to={quote(to or HOME, safe='/')}{more}")
+
+    @property
+    def logout(self) -> str | None:
+        """Where the application signs somebody out whom it has signed in; None for a session of the inbox, and if nobody has said."""
+        if self.maybe is None or self.maybe.session is not None or self.inbox.logout_url is None:
+            return None
+        return app_address(self.inbox.logout_url, self.url("/login?said=out"))
 
     def told(self, problem: Problem, **more: JsonValue) -> JsonDict:
         """A problem as the API tells it: problem details (RFC 9457)."""

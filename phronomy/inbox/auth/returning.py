@@ -32,8 +32,15 @@ def return_path(text: str | None) -> str:
     return HOME if any(unquote(part) in (".", "..") for part in path.split("/")) else text
 
 
-def check_login_url(url: object) -> str:
-    """The address of an application's own login, as it was given. Raises `ConfigurationError`.
+_EXAMPLES: Final = {
+    "login_url": f"it is the login of your application, such as '/accounts/login/?next={TO}'",
+    "logout_url": "it is where your application signs people out, such as '/accounts/logout/'",
+}
+"""The options that are addresses of an application, each with what it is."""
+
+
+def check_app_url(url: object, option: str) -> str:
+    """The address of an application's own login or logout, as it was given. Raises `ConfigurationError`.
 
     It is a path of the same origin, or an address of http or https. Where the browser is sent is settled by what stands before the
     first `?` or `#`, so `{to}` stands behind it.
@@ -41,14 +48,12 @@ def check_login_url(url: object) -> str:
     given = url if isinstance(url, str) else ""
     place = re.split(r"[?#]", given, maxsplit=1)[0]
     if why := _wrong_in(given, place, given.removeprefix(place)):
-        raise ConfigurationError(
-            f"Inbox: login_url {why}: it is the login of your application, such as '/accounts/login/?next={TO}', not {quoted(url)}"
-        )
+        raise ConfigurationError(f"Inbox: {option} {why}: {_EXAMPLES[option]}, not {quoted(url)}")
     return given
 
 
 def _wrong_in(url: str, place: str, rest: str) -> str:
-    """What is wrong with the address of a login; empty: nothing."""
+    """What is wrong with the address of a login or logout; empty: nothing."""
     if len(url) > _MOST or _PLAIN.fullmatch(url) is None:
         return "is a text of letters, digits and signs of ASCII, without spaces and backslashes"
     if not place.startswith("/"):
@@ -66,6 +71,6 @@ def _wrong_in(url: str, place: str, rest: str) -> str:
     return ""
 
 
-def login_address(url: str, to: str) -> str:
-    """The address of an application's own login; `to` is the path to come back to, as browsers see it."""
+def app_address(url: str, to: str) -> str:
+    """The address of an application's own login or logout; `to` is the path to come back to, as browsers see it."""
     return url.replace(TO, quote(to, safe=""))

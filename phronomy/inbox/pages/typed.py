@@ -49,7 +49,7 @@ async def typed_before(visit: Visit, route: Route | None, problem: Problem) -> T
         return NOTHING
     back = _page_of(visit)
     try:
-        security.check_same_origin(visit.request, visit.inbox.origin)
+        security.check_same_origin(visit.request, visit.inbox.origin, visit.inbox.trusted_hosts)
     except Problem:
         return NOTHING
     try:
