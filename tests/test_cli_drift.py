@@ -229,3 +229,57 @@ def test_a_decision_that_is_set_aside_says_that_it_waits_for_an_operator(capsys:
         asyncio.run(Worker(bare, accept_changes=True).once())
         shown = store.request(pending_id)
         assert (shown.status, shown.set_aside) == ("settled", None)
+
+
+@pytest.mark.parametrize(
+    ("aside", "status", "left"),
+    [
+        (False, "the run waits: for another decision, or for a worker", "approved, waits for a worker"),
+        (True, "this waits for an operator", "approved, set aside: waits for an operator"),
+    ],
+)
+def test_what_is_decided_and_not_carried_out_is_told_wherever_one_looks(
+    capsys: pytest.CaptureFixture[str], aside: bool, status: str, left: str
+) -> None:
+    pending_id = begin()
+    with SQLiteStore("runs.db") as store:
+        decide(store, pending_id, Approve())
+        if aside:
+            set_aside(store)
+        found = store.request(pending_id)
+    here = ("--store", "sqlite:///runs.db")
+    shown = []
+    for id in (pending_id, found.run_id, found.checkpoint_id):
+        assert cli.run(("show", id, *here)) == cli.DONE
+        shown.append(capsys.readouterr().out)
+        assert cli.run(("show", id, "--json", *here)) == cli.DONE
+        document = json.loads(capsys.readouterr().out)
+        assert (document["pending"], document["decided"]["pending_id"]) == ([], pending_id)
+    assert shown[0] == shown[1] == shown[2]
+    assert status in " ".join(shown[0].split()) and "Approval needed" not in shown[0]
+    assert cli.run(("runs", *here)) == cli.DONE
+    assert f"  {left}  " in capsys.readouterr().out
+    assert cli.run(("runs", "--json", *here)) == cli.DONE
+    assert [each["left"] for each in json.loads(capsys.readouterr().out)["items"]] == [left]
+    assert cli.run(("pending", *here)) == cli.DONE
+    told = capsys.readouterr().out
+    noted = " (1 set aside, for an operator)" if aside else ""
+    assert f"1 decided, not carried out{noted}:" in told
+    assert "phronomy work --app module:agent --store sqlite:///runs.db" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "why"),
+    [
+        ("approve pend_x --yes", cli.FAILED, "phronomy pending lists what waits"),
+        ("show run_x", cli.FAILED, "phronomy runs all runs"),
+        ("timeline chat-7", cli.MISUSED, "is a thread: phronomy runs --thread chat-7 lists its runs"),
+        ("drift", cli.MISUSED, "this takes the code of the agent"),
+    ],
+)
+def test_errors_speak_of_the_command_line(capsys: pytest.CaptureFixture[str], line: str, status: int, why: str) -> None:
+    with SQLiteStore("runs.db") as store:
+        Agent(name="desk", model=ScriptedModel(["Hello."]), store=store).invoke("go", thread_id="chat-7")
+    assert cli.run((*line.split(), "--store", "sqlite:///runs.db")) == status
+    said = capsys.readouterr().err
+    assert why in said and "store." not in said

@@ -15,7 +15,7 @@ from contextlib import (
     nullcontext,
     redirect_stdout,
 )
-from dataclasses import field
+from dataclasses import field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,18 @@ from phronomy.errors import (
     UnreadableRow,
 )
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import PendingApproval
+from phronomy.records.decisions import SAID, PendingApproval
 from phronomy.runs.finding.lookup import progress_of
 from phronomy.runs.runs import Runs
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
 from phronomy.stores.derived import set_aside
-from phronomy.stores.derived.changes import not_found
 from phronomy.stores.derived.kept_texts import kept_by
 from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.derived.requests import request_decided
+from phronomy.stores.derived.requests import not_carried_out, request_decided
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
 
@@ -100,7 +100,7 @@ def open_place(
         app = app or os.environ.get("PHRONOMY_APP") or None
         deps = (deps or os.environ.get("PHRONOMY_DEPS") or None) if runs else None
         if app is None and runs and not (decides and url):
-            raise WrongUsage("give --app module:agent, or set PHRONOMY_APP: the run is carried on here")
+            raise WrongUsage("give --app module:agent, or set PHRONOMY_APP: this takes the code of the agent")
         if app is None and url is None:
             raise WrongUsage("give --store URL or --app module:agent, or set PHRONOMY_STORE or PHRONOMY_APP")
         if app is not None:
@@ -365,6 +365,23 @@ def find(store: Store, id: str) -> Found:
     return Found(branch=branch, checkpoint=checkpoint, pending=as_listed(store, branch, checkpoint.pending))
 
 
+def decided_there(store: Store, meant: Found) -> tuple[Found, list[Found]]:
+    """The place with what still waits there, and what was decided there, each as its pending id would show it."""
+    rows = {
+        row.pending_id for row in store.pending_rows(run_id=meant.branch.run_id) if row.branch_id == meant.branch.id
+    }
+    records = {item.id: decision_on(store, item.id) for item in meant.pending if item.id not in rows}
+    decided = [
+        replace(meant, pending=(), asked=item, decided=record)
+        for item in meant.pending
+        if (record := records.get(item.id)) is not None and record.branch_id == meant.branch.id
+    ]
+    if not decided:
+        return meant, []
+    ids = {each.asked.id for each in decided if each.asked is not None}
+    return replace(meant, pending=tuple(item for item in meant.pending if item.id not in ids)), decided
+
+
 def as_listed(store: Store, branch: Branch, pending: Sequence[PendingApproval]) -> tuple[PendingApproval, ...]:
     """The requests of a checkpoint with the votes that were cast since, as the store lists them."""
     if not any(item.approvers for item in pending):
@@ -376,7 +393,13 @@ def as_listed(store: Store, branch: Branch, pending: Sequence[PendingApproval]) 
 def _decided(store: Store, id: str) -> Found:
     """Finds the checkpoint of a pending id that was decided. Raises `CheckpointNotFound`."""
     if (record := decision_on(store, id)) is None:
-        raise not_found("pending approval, checkpoint or run", id)
+        if store.branches(thread_id=id):
+            raise WrongUsage(f"{quoted_id(id)} is a thread: phronomy runs --thread {shlex.quote(id)} lists its runs")
+        raise CheckpointNotFound(
+            f"the store knows no pending approval, checkpoint or run {quoted_id(id)}: phronomy pending lists what waits,"
+            " and phronomy runs all runs",
+            id=kept_id(id),
+        )
     try:
         branch, head = store.head(record.branch_id)
     except CheckpointNotFound:
@@ -396,6 +419,19 @@ def how_decided(meant: Found, store: Store) -> str:
     if (why := set_aside.reason(store, meant.branch)) is not None:
         return f"{was_decided(meant.decided)}; this waits for an operator: {why}"
     return f"{was_decided(meant.decided)}; {PROGRESS[_progress(meant, store)]}"
+
+
+def told_left(store: Store, branch: Branch) -> str | None:
+    """How a branch stands whose requests are decided and not carried out, such as "approved, waits for a worker"; None for another."""
+    if branch.handed is None or branch.is_held(store.clock()):
+        return None
+    decided = [each.decision for each in not_carried_out(store, branch) if each.decision is not None]
+    if not decided:
+        return None
+    said = SAID[decided[0].kind] if len(decided) == 1 else f"{len(decided)} decided"
+    if set_aside.reason(store, branch) is not None:
+        return f"{said}, set aside: waits for an operator"
+    return f"{said}, {'waits' if len(decided) == 1 else 'wait'} for a worker"
 
 
 def _progress(meant: Found, store: Store) -> Progress:

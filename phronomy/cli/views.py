@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from phronomy.cli.words import by_whom, time_of
 from phronomy.foundation.durations import ago
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.observability.masking import Masking
+from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.diff import CheckpointDiff
@@ -145,12 +146,13 @@ def message_view(message: Message, names: Mapping[str, str], mask: Mask) -> dict
     }
 
 
-def run_view(meant: Found, mask: Mask, now: float) -> dict[str, object]:
-    """A run at a checkpoint, with what waits there and the tail of its conversation."""
+def run_view(meant: Found, mask: Mask, now: float, before: Sequence[Found] = ()) -> dict[str, object]:
+    """A run at a checkpoint, with what waits there, what was decided there `before`, and the tail of its conversation."""
     checkpoint = meant.checkpoint
     names = names_of(checkpoint)
     state = mask.state(checkpoint)
-    decided = {} if meant.decided is None else {"decided": meant.decided.model_dump(mode="json", exclude={"version"})}
+    decided = {} if meant.decided is None else {"decided": _record_view(meant.decided)}
+    records = [_record_view(each.decided) for each in before if each.decided is not None]
     of_graph = {"state": state, "nodes": [{"name": name, "status": how} for name, how in nodes(checkpoint)]}
     return {
         **({} if state is None else of_graph),
@@ -172,7 +174,12 @@ def run_view(meant: Found, mask: Mask, now: float) -> dict[str, object]:
             else {}
         ),
         **decided,
+        **({"decided_before": records} if records else {}),
     }
+
+
+def _record_view(record: AuditRecord) -> dict[str, object]:
+    return record.model_dump(mode="json", exclude={"version"})
 
 
 def checkpoint_view(checkpoint: Checkpoint) -> dict[str, object]:
@@ -360,8 +367,8 @@ def show_graph(screen: Screen, checkpoint: Checkpoint, mask: Mask) -> None:
         screen.row("node", f"{name}: {how}", style="cyan")
 
 
-def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
-    """A run at a checkpoint: what waits there, what was decided, and the tail of the conversation."""
+def show_run(screen: Screen, meant: Found, mask: Mask, store: Store, before: Sequence[Found] = ()) -> None:
+    """A run at a checkpoint: what waits there, what was decided there `before`, and the tail of the conversation."""
     checkpoint = meant.checkpoint
     show_tail(screen, checkpoint, mask)
     show_graph(screen, checkpoint, mask)
@@ -371,9 +378,13 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
         reason = f": {decision.reason}" if decision.reason else ""
         screen.row("decided", f"{decision.kind} by {by_whom(decision)}, {time_of(decision.at)}{reason}")
     screen.say()
+    for each in before:
+        show_decided(screen, each, mask, store)
+        if each is not before[-1] or meant.pending:
+            screen.say()
     if meant.decided is not None:
         show_decided(screen, meant, mask, store)
-    elif not meant.pending:
+    elif not (meant.pending or before):
         screen.say(f"Nothing waits here: the run is {run_view(meant, mask, store.clock())['status']}.", style="bold")
         screen.place("run", checkpoint.run_id)
         screen.place("waits at" if checkpoint.ended is None else "ended at", checkpoint.id)

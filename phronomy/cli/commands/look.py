@@ -10,6 +10,7 @@ import typer
 from phronomy.cli.apps import (
     Place,
     check_found,
+    decided_there,
     find,
     how_decided,
     open_place,
@@ -31,16 +32,19 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
     with screen.reading(machine=machine):
         meant = find(place.store, id)
         check_found(meant)
+        meant, decided = decided_there(place.store, meant)
+        if len(decided) == 1 and not meant.pending:
+            meant = decided.pop()  # as its pending id shows it
     mask = Mask(place.agent, reveal=reveal)
     if machine:
-        screen.document(run_view(meant, mask, place.store.clock()))
+        screen.document(run_view(meant, mask, place.store.clock(), decided))
         return DONE
     if place.agent is None and any(map(mask.masked_in, meant.pending)):
         screen.say(
             "Arguments are hidden: give --app module:agent, or --reveal to see secrets.",
             style="yellow",
         )
-    show_run(screen, meant, mask, place.store)
+    show_run(screen, meant, mask, place.store, decided)
     return DONE
 
 

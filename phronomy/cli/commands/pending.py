@@ -17,6 +17,8 @@ from phronomy.foundation.durations import ago
 from phronomy.observability.about import args_in_brief
 from phronomy.records.decisions import PendingApproval
 from phronomy.stores import Page, Waiting
+from phronomy.stores.derived import set_aside
+from phronomy.stores.derived.requests import not_carried_out
 
 
 def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
@@ -34,9 +36,24 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
         _table(screen, page, Mask(place.agent, reveal=reveal), place.store.clock())
     elif not page.unreadable:
         screen.say("Nothing waits for a decision.")
+        _say_decided(screen, place, given)
     say_unreadable(screen, page.unreadable)
     say_more(screen, place, "pending", given, page.next)
     return DONE
+
+
+def _say_decided(screen: Screen, place: Place, given: Mapping[str, Any]) -> None:
+    """Say what is decided and not carried out yet: somebody who has just decided may look for it here."""
+    wanted = {name: given[name] for name in ("run_id", "thread_id", "agent") if given[name] is not None}
+    left = [each for each in place.store.decided() if all(getattr(each, name) == of for name, of in wanted.items())]
+    if not left:
+        return
+    decided = sum(max(len(not_carried_out(place.store, each)), 1) for each in left)
+    aside = sum(set_aside.reason(place.store, each) is not None for each in left)
+    noted = f" ({aside} set aside, for an operator)" if aside else ""
+    app = () if place.agent is not None else ("--app module:agent",)
+    screen.say(f"{decided} decided, not carried out{noted}:")
+    screen.place("", place.command("work", *app))
 
 
 def _count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:

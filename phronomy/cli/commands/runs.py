@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.cli.apps import Found, Place, find, open_place
+from phronomy.cli.apps import Found, Place, find, open_place, told_left
 from phronomy.cli.commands.decide import confirm, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
@@ -50,10 +50,19 @@ def runs(
             every = place.store.branches(thread_id=thread)
             wanted = [each for each in every if _is_wanted(each, agent, status)][-(limit or 0) :]
             damaged = damage_of(place.store, wanted)
+            left = {
+                each.id: told for each in wanted if each.id not in damaged and (told := told_left(place.store, each))
+            }
         now = place.store.clock()
         if json:
             about = _about(place, wanted, waiting)
-            items = [_view(each, about[each.id], waiting[each.id], now, damaged.get(each.id)) for each in wanted]
+            items = [
+                {
+                    **_view(each, about[each.id], waiting[each.id], now, damaged.get(each.id)),
+                    **({"left": left[each.id]} if each.id in left else {}),
+                }
+                for each in wanted
+            ]
             screen.document({"items": items})
         elif not wanted:
             screen.say("There is no such run." if every else "No run is kept.")
@@ -61,7 +70,12 @@ def runs(
             about = _about(place, wanted, waiting)
             screen.table(
                 _HEADS,
-                [_row(each, about[each.id], waiting[each.id], now, damaged=each.id in damaged) for each in wanted],
+                [
+                    _row(
+                        each, about[each.id], waiting[each.id], now, damaged=each.id in damaged, left=left.get(each.id)
+                    )
+                    for each in wanted
+                ],
             )
         if damaged and not json:
             screen.complain(f"{len(damaged)} of them cannot be read, and {_STAYS}:")
@@ -113,13 +127,20 @@ def _moment(at: float) -> str:
 
 
 def _row(
-    branch: Branch, about: About, waiting: list[PendingRow], now: float, *, damaged: bool = False
+    branch: Branch,
+    about: About,
+    waiting: list[PendingRow],
+    now: float,
+    *,
+    damaged: bool = False,
+    left: str | None = None,
 ) -> tuple[str, ...]:
     lost = branch.status == "running" and not branch.is_held(now)
+    status = "running, held by nobody" if lost else (left or branch.status)
     return (
         branch.id,
         told_about(about.item, about.args, about.words, len(waiting)),
-        ("running, held by nobody" if lost else branch.status) + (", cannot be read" if damaged else ""),
+        status + (", cannot be read" if damaged else ""),
         ago(now - branch.changed_at),
         (about.requester.name or about.requester.id) if about.requester is not None else "-",
         branch.agent,
@@ -154,7 +175,8 @@ def cancel(
         worker = _worker(place, meant)
         if not json:
             about = _about(place, [meant.branch], {meant.branch.id: waiting})[meant.branch.id]
-            screen.table(_HEADS, [_row(meant.branch, about, waiting, place.store.clock())])
+            left = told_left(place.store, meant.branch)
+            screen.table(_HEADS, [_row(meant.branch, about, waiting, place.store.clock(), left=left)])
         try:
             if not (yes or confirm(screen, "Cancel it?")):
                 screen.say("Nothing was cancelled.", style="bold")
