@@ -13,7 +13,7 @@ from drivers import Driver
 from places import Place
 
 from phronomy import Approval, Approve, Escalate, Grant, PendingApproval, Principal, cli
-from phronomy.errors import InvalidDecision
+from phronomy.errors import AlreadyVoted, InvalidDecision, NotAnApprover
 from phronomy.people import Person
 from phronomy.testing import call
 
@@ -182,6 +182,34 @@ def test_an_edit_of_somebody_who_is_removed_before_a_worker_looks(
 
 
 # Deputies
+
+
+def test_a_refusal_names_the_deputy_who_has_voted_and_why_roles_do_not_count(desk: Desk) -> None:
+    people(desk, rita=("lead",), otto=())
+    desk.directory.name_deputy("rita", "otto")
+    item = desk.asked(Approval(by="lead", needed=2))
+
+    def told(who: Principal) -> str:
+        with pytest.raises((AlreadyVoted, NotAnApprover)) as refused:
+            desk.store.decide(item.id, Approve(), by=who, digest=item.digest)
+        return str(refused.value)
+
+    assert told(Principal(id="zoe")).endswith(
+        ": it takes 2 of lead; they are not in the directory, and no role was passed with them. Nothing was decided"
+    )
+    assert told(Principal(id="zoe", roles=("clerk",))).endswith(": it takes 2 of lead. Nothing was decided")
+    desk.directory.add(Person(id="zoe"))
+    assert told(Principal(id="zoe", roles=("lead",))).endswith(
+        "; the directory gives them no such role, and what it says counts, whatever roles are passed. Nothing was decided"
+    )
+    desk.store.decide(item.id, Approve(), by=Principal(id="otto"), digest=item.digest)
+    assert told(Principal(id="rita")) == (
+        f"otto has voted on pending {item.id} for rita, as their deputy, so rita cannot vote for the same person again:"
+        " each person counts once"
+    )
+    assert told(Principal(id="otto")) == (
+        f"otto has voted on pending {item.id} for rita, as their deputy, and counts once"
+    )
 
 
 def ended(desk: Desk, *, alone: bool) -> PendingApproval:

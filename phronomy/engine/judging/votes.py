@@ -149,7 +149,7 @@ def vote_after_edit(
 ) -> Vote:
     """The vote on what an edit came to, of somebody who could decide on what was shown, and so may put the edit to others."""
     # Votes on the old arguments are void, so nobody has voted on these.
-    found = [replace(each, repeated=False) for each in found]
+    found = [replace(each, voted=None) for each in found]
     try:
         return vote_by(item, found, outcome.decision, at=at, digest=item.digest, levels=held)
     except NotAnApprover:

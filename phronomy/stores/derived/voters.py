@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class Voter:
     """Somebody who may be meant to vote: themself, or as the deputy of `behalf_of`.
 
-    `repeated` says that a vote of one of the two stands already. `alias` is the other id under which they come. `deputy_of` are the
+    `voted` is the vote of one of the two that stands already. `alias` is the other id under which they come. `deputy_of` are the
     ids of all whose deputy they are.
     """
 
@@ -52,7 +52,7 @@ class Voter:
     alias: str | None = None
     deputy_of: tuple[str, ...] = ()
     behalf_of: Principal | None = None
-    repeated: bool = False
+    voted: Vote | None = None
 
     @property
     def person(self) -> Principal:
@@ -112,8 +112,9 @@ def people_of(store: Store, by: Principal) -> list[Voter]:
 def voters_among(store: Store, item: PendingApproval, people: Sequence[Voter]) -> list[Voter]:
     """These people, each with whether a vote of theirs stands already on a request. Raises `StoreError`."""
     # A vote that does not stand any more, of a deputy whose time is over say, takes nobody's vote away.
-    used = {id for each in item.votes if (vote := _as_now(store, each)) is not None for id in vote.names}
-    return [replace(each, repeated=not used.isdisjoint({each.by.id, each.person.id})) for each in people]
+    stand = [vote for each in item.votes if (vote := _as_now(store, each)) is not None]
+    used = {id: vote for vote in reversed(stand) for id in vote.names}
+    return [replace(each, voted=used.get(each.by.id) or used.get(each.person.id)) for each in people]
 
 
 def check_may_decide(store: Store, pending_id: str, by: Principal | None) -> None:
@@ -193,7 +194,7 @@ def vote_of(
     asked = governed(item)
     at = voting_time(at, item.requested_at, item.votes)
     now = [in_force(level, item.requested_at, at) for level in asked]
-    repeated = False
+    repeated: Vote | None = None
     for voter in voters:
         vote = Vote(
             kind=kind,
@@ -212,15 +213,22 @@ def vote_of(
         )
         if not any(counts_at(place, level, vote, item.requester) for place, level in enumerate(now)):
             continue
-        if not voter.repeated:
+        if voter.voted is None:
             return vote
-        repeated = True
+        repeated = repeated or voter.voted
     who = voters[0].by
-    if repeated:
-        raise AlreadyVoted(
-            f"{quoted_id(who.id)} has voted on pending {item.id} before, and counts once", pending_id=item.id, by=who.id
-        )
+    if repeated is not None:
+        raise AlreadyVoted(_voted(item, who, repeated), pending_id=item.id, by=who.id)
     raise not_an_approver(item, voters[0], kind, at)
+
+
+def _voted(item: PendingApproval, who: Principal, vote: Vote) -> str:
+    """That a vote of somebody stands: theirs, that of their deputy, or that of whom they stand for."""
+    whose = f" for {quoted_id(vote.person.id)}, as their deputy" if vote.behalf_of is not None else ""
+    again = (
+        "and" if vote.by.id == who.id else f"so {quoted_id(who.id)} cannot vote for the same person again: each person"
+    )
+    return f"{quoted_id(vote.by.id)} has voted on pending {item.id}{whose or ' before'}, {again} counts once"
 
 
 def vote_by(
@@ -276,12 +284,22 @@ def not_an_approver(item: PendingApproval, voter: Voter, kind: VoteKind, at: dat
     elif stands:
         why = f"a deputy of somebody who may not approve may not, either: {told(asked, item.requested_at, at)}"
     else:
-        why = f"it takes {told(asked, item.requested_at, at)}"
+        why = f"it takes {told(asked, item.requested_at, at)}{_lacking(item, who, at)}"
     return NotAnApprover(
         f"{quoted_id(who.id)} may not {_VERBS[kind]} pending {item.id}: {why}. Nothing was decided",
         pending_id=item.id,
         by=who.id,
     )
+
+
+def _lacking(item: PendingApproval, who: Principal, at: datetime) -> str:
+    """Why the roles of somebody do not count, where roles are asked for: by the directory, or as nobody has passed any."""
+    roles = {role for level in governed(item) for role in in_force(level, item.requested_at, at).roles}
+    if not roles or not roles.isdisjoint(who.roles):
+        return ""
+    if who.listed:
+        return "; the directory gives them no such role, and what it says counts, whatever roles are passed"
+    return "" if who.roles else "; they are not in the directory, and no role was passed with them"
 
 
 def is_decisive(store: Store, item: PendingApproval, vote: Vote) -> bool:
