@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -274,6 +275,8 @@ def test_what_is_decided_and_not_carried_out_is_told_wherever_one_looks(
         ("approve pend_x --yes", cli.FAILED, "phronomy pending lists what waits"),
         ("show run_x", cli.FAILED, "phronomy runs all runs"),
         ("timeline chat-7", cli.MISUSED, "is a thread: phronomy runs --thread chat-7 lists its runs"),
+        ("resume run_x", cli.MISUSED, "there is no command resume: did you mean approve, reject, respond or edit?"),
+        ("decide run_x", cli.MISUSED, "there is no command decide: did you mean approve, reject, respond or edit?"),
         ("drift", cli.MISUSED, "this takes the code of the agent"),
     ],
 )
@@ -283,3 +286,23 @@ def test_errors_speak_of_the_command_line(capsys: pytest.CaptureFixture[str], li
     assert cli.run((*line.split(), "--store", "sqlite:///runs.db")) == status
     said = capsys.readouterr().err
     assert why in said and "store." not in said
+
+
+def test_a_worker_makes_a_new_file_and_a_command_that_reads_does_not(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (there / "desk_new.py").write_text(APP.format(parameters=OLD, tools="refund"))
+    here = ("--app", "desk_new:make", "--store", "sqlite:///new.db")
+    assert cli.run(("pending", *here)) == cli.FAILED
+    assert "there is no file new.db" in capsys.readouterr().err and not Path("new.db").exists()
+    assert cli.run(("work", "--once", *here)) == cli.DONE
+    assert Path("new.db").exists()
+    assert cli.run(("pending", *here)) == cli.DONE
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        served = ("serve", "--chat", "--port", str(taken.getsockname()[1]), *here[:3], "sqlite:///served.db")
+        assert cli.run(served) == cli.MISUSED
+    assert "nobody can listen" in capsys.readouterr().err and Path("served.db").exists()
+    with closing(sqlite3.connect("foreign.db")) as db, db:
+        db.execute("CREATE TABLE other (a)")
+    assert cli.run(("work", "--once", *here[:3], "sqlite:///foreign.db")) == cli.FAILED
+    assert "is no store of phronomy's" in capsys.readouterr().err

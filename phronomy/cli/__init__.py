@@ -19,7 +19,18 @@ from typer.main import get_command
 
 from phronomy.cli.options import Debug
 from phronomy.cli.screen import WIDEST, Screen
-from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, VOTED, explained, status_of
+from phronomy.cli.words import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    LAPSED,
+    MISUSED,
+    PENDING,
+    VOTED,
+    WrongUsage,
+    explained,
+    status_of,
+)
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.foundation.version import VERSION
@@ -92,6 +103,10 @@ _COMMANDS: Final = {
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 
 
+_SUGGESTED: Final = {"resume": "approve, reject, respond or edit", "decide": "approve, reject, respond or edit"}
+"""Words of the Python API that are no commands, and the commands for them."""
+
+
 @dataclass
 class Invocation:
     """The options of a whole command line."""
@@ -130,6 +145,8 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(phronomy)
     word = next((each for each in arguments if not each.startswith("-")), "")
+    if word in _SUGGESTED:
+        raise WrongUsage(f"there is no command {word}: did you mean {_SUGGESTED[word]}?")
     # Where no command is named, the help of the whole names them all, and so does an error.
     every = () if "--version" in arguments else _COMMANDS
     for name in [word] if word in _COMMANDS else every:

@@ -78,12 +78,14 @@ def open_place(
     where: Where | Here,
     *,
     makes: bool = False,
+    makes_file: bool = False,
     decides: bool = False,
     agent: Runs[Any, object] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
-    With `Here` it has an agent, and its deps, unless it only `decides`; with `makes` its store may be new. `agent` stands in
+    With `Here` it has an agent, and its deps, unless it only `decides`; with `makes` its store may be new, with `makes_file`
+    its file of SQLite, and not one in memory. `agent` stands in
     for an app, and its runs are
     kept in a file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
     """
@@ -121,7 +123,7 @@ def open_place(
             yield Place(store=agent.store, agent=agent, options=tuple(given), deps=made)
         return
     if not makes:
-        _refuse_missing(url)
+        _refuse_missing(url, makes=makes_file)
     with _opened_store(screen, url, tenant) as kept, bring_deps(screen, deps) as made:
         if agent is not None:
             agent.store = kept
@@ -140,8 +142,8 @@ def _working(screen: Screen | None, what: str) -> AbstractContextManager[None]:
     return screen.working(what) if screen is not None else nullcontext()
 
 
-def _refuse_missing(url: str) -> None:
-    """Refuse a SQLite file that is not there, or is another program's: a mistyped name would be an empty store.
+def _refuse_missing(url: str, *, makes: bool) -> None:
+    """Refuse a SQLite file that is not there, unless it `makes` one, or is another program's: a mistyped name would be an empty store.
 
     Raises `StoreError`.
     """
@@ -149,7 +151,7 @@ def _refuse_missing(url: str) -> None:
 
     scheme, _, rest = url.partition(":///")
     path = Path(os.fsdecode(unquote_to_bytes(rest.partition("?")[0])))
-    if scheme.lower() == "sqlite" and rest and not path.exists():
+    if scheme.lower() == "sqlite" and rest and not makes and not path.exists():
         raise StoreError(
             f"there is no file {path}: the first run makes it, such as one of `phronomy chat --app module:agent --store"
             f" {_mask_url(url)}`"

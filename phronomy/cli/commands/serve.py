@@ -172,7 +172,7 @@ def _opened(screen: Screen, here: Here, login: Login) -> Iterator[tuple[Place | 
     if app is None and here.deps is not None:
         raise WrongUsage("--deps is for the tools of an app: give --app module:agent")
     where: Here | Where = here if app is not None else Where(store=here.store, tenant=here.tenant)
-    with open_place(screen, where) as place:
+    with open_place(screen, where, makes_file=app is not None) as place:
         if isinstance(place.store, MemoryStore):
             raise WrongUsage(
                 "what is in memory no other process sees, so there is nothing to show: give --store URL, the store of the runs"

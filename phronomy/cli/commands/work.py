@@ -52,7 +52,7 @@ def work(
     if once and health is not None:
         raise WrongUsage("--once ends at once, and answers no health checks: leave --health out")
     at = None if health is None else address(health)
-    with open_place(screen, here) as place:
+    with open_place(screen, here, makes_file=True) as place:
         agent = place.worker
         if isinstance(place.store, MemoryStore):
             raise WrongUsage(
