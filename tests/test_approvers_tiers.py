@@ -90,8 +90,9 @@ def three(args: Mapping[str, Any]) -> int:
     "needed, by, why",
     [
         (lambda args: args["sum"], "lead", "raised KeyError"),
-        (lambda args: 0, "lead", "is a number of people, 1 or more, and not 0"),
+        (lambda args: 0, "lead", "is a number of people, 1 to 1,000, and not 0"),
         (lambda args: None, "lead", "and not None"),
+        (lambda args: 10**30, "lead", "1 to 1,000"),
         (lambda args: True, "lead", "and not True"),
         (lambda args: 1.5, "lead", "and not 1.5"),
         (three, [BOB, CAT], "it takes 3 people, and names 2"),
@@ -131,6 +132,49 @@ def test_a_node_counts_by_the_state(desk: Desk) -> None:
     assert item.approvers[0].needed == 2
 
 
+def paying(desk: Desk, **approval: Any) -> Any:
+    made = StateGraph(Payment)
+    made.add_node("pay", lambda state: desk.paid.append({**state}) or {}, requires_approval=Approval(**approval))
+    made.add_edge(START, "pay")
+    made.add_edge("pay", END)
+    return made.compile(name="flow", store=desk.open())
+
+
+def test_a_fork_with_another_state_asks_as_many_as_that_needs_and_says_so(desk: Desk) -> None:
+    graph = paying(
+        desk, by="lead", needed=by_amount, title="Pay {amount}", context=lambda state: f"{state['amount']} in all"
+    )
+    before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
+    forked = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve")
+    (item,) = forked.pending
+    assert (item.title, item.context, item.approvers[0].needed) == ("Pay 5000", "5000 in all", 2)
+    assert desk.driver.resume(graph, forked, approved=True, by=BOB).status == "suspended"
+    assert desk.driver.resume(graph, forked, approved=True, by=CAT).status == "completed"
+    assert desk.paid == [{"amount": 5_000}]
+
+
+async def slow(state: Any) -> str:
+    return f"{state['amount']} in all"
+
+
+def lists(state: Any) -> int:
+    return {5: 1}[state["amount"]]
+
+
+@each("approval", [{"needed": lists}, {"needed": by_amount, "title": slow}])
+def test_a_fork_that_needs_a_judgement_is_judged_by_its_next_driver(desk: Desk, approval: Any) -> None:
+    if approval.get("title") is slow and desk.driver.name == "sync":
+        return
+    graph = paying(desk, by="lead", **approval)
+    before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
+    forked = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve")
+    assert forked.pending == ()
+    driven = desk.driver.resume(graph, forked)
+    asked = [(item.title, item.approvers[0].needed) for item in driven.checkpoint.pending]
+    assert asked == ([("5000 in all", 2)] if "title" in approval else [])
+    assert desk.paid == []
+
+
 async def late(args: Mapping[str, Any]) -> int:
     return 1
 
@@ -140,8 +184,8 @@ async def late(args: Mapping[str, Any]) -> int:
     [
         (late, "needed is async, and it only counts people: write a plain function"),
         (lambda: 1, "args"),
-        (0, "needed is a number of people, 1 or more, not 0"),
-        ("2", "needed is a number of people, 1 or more, not '2'"),
+        (0, "needed is a number of people, 1 to 1,000, not 0"),
+        ("2", "needed is a number of people, 1 to 1,000, not '2'"),
     ],
 )
 def test_what_cannot_count_is_refused_as_the_tool_is_made(desk: Desk, needed: Any, words: str) -> None:

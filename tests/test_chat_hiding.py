@@ -275,6 +275,23 @@ def test_a_title_does_not_quote_it(iban: str) -> None:
         made.close()
 
 
+@tool(requires_approval=Approval(title="Pay {note} {more} {rest} to {iban}"))
+def wire_long(note: str, more: str, rest: str, iban: str) -> str:
+    """Pay."""
+    return "paid"
+
+
+@each("length", [50, 54, 58])
+def test_a_title_that_is_cut_within_it_does_not_quote_its_beginning(length: int) -> None:
+    from phronomy.testing.chat import Clock
+
+    desk = Desk(PLATFORMS["slack"](Clock(), False))
+    args = {"note": "x" * 60, "more": "y" * 60, "rest": "z" * length, "iban": IBAN}
+    item = desk.agent(wire_long, args=args).invoke("go").checkpoint.pending[0]
+    assert (item.title or "").endswith("…") and IBAN[:4] in (item.title or "")
+    assert IBAN[:4] not in desk.shown()
+
+
 @each("options", [{}, {"requires_approval": True}])
 def test_the_error_of_a_node_that_failed_is_not_quoted(options: Any) -> None:
     """Whether the request has the state, as that of a gated node has, or not."""

@@ -566,7 +566,7 @@ WRONG_COMPILES: list[tuple[dict[str, Any], str]] = [
     ({"approval_timeout": "x"}, "approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"),
     ({"on_expiry": ["x"]}, "approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"),
     ({"on_approval_required": 3}, "the approval handler is not callable"),
-    ({"checkpointer": 3}, "there is no option checkpointer; there are name, store, "),
+    ({"checkpointer": 3}, "there is no option checkpointer (did you mean store?); there are name, store, "),
 ]
 
 

@@ -128,7 +128,9 @@ def test_no_page_answers_without_its_scope(route: Route, scope: Any) -> None:
     csrf = visitor.get(f"{API}/me").json()["csrf"]
     body = {"data": {"csrf": csrf, "digest": item.digest, "answer": "approve"}} if route.method == "POST" else {}
     answer = visitor.request(route.method, path_for(route, item), **body)
-    assert answer.status_code == 403 and item.digest not in answer.text and "10421042" not in answer.text
+    # What is one's own needs less, and there is nothing of one's own here.
+    assert answer.status_code == (200 if route.own else 403)
+    assert item.digest not in answer.text and "10421042" not in answer.text
     assert store.request(item.id).status == "pending"
 
 
@@ -139,6 +141,9 @@ def test_whoever_may_not_read_is_shown_no_request_by_any_way_to_decide_grant_or_
         "/requests/{id}/decision",
         "/requests/{id}/grant",
         "/batch",
+        "/chat",
+        "/chat/{thread}",
+        "/chat/{thread}/talk",
         "/runs/{id}/cancel",
         "/runs/{id}/pause",
         "/runs/{id}/step",

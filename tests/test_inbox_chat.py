@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx2
+import pytest
 from inbox_scenes import ORIGIN, OTTO, RITA, ByHeader, inbox_of, run
 from page_reader import Element, read
 from typing_extensions import TypedDict
 
-from phronomy import Agent, Approval, Approve, MemoryStore, tool
+from phronomy import Agent, Approval, Approve, MemoryStore, Reject, Respond, tool
 from phronomy.errors import ModelError
 from phronomy.graph import END, START, StateGraph
 from phronomy.inbox.auth.identity import SCOPES
@@ -204,6 +205,77 @@ async def test_nobody_talks_in_the_conversation_of_somebody_else(chat: Chat) -> 
     assert (await chat.opens("/chat")).all("ul", class_="rows") == []
 
 
+@story()
+async def test_what_nobody_has_read_is_shown_to_its_author_alone(chat: Chat) -> None:
+    """Guardrails look at it before the model does, and may mask a part of it."""
+    await chat.opens("/chat")
+    await chat.says("Refund order 7")
+    await chat.settles()
+    await chat.says("My card is 4111111111111111.")
+    assert chat.lines[-1] == "mine: My card is 4111111111111111. (not read yet)"
+    chat.who = "otto"
+    page = await chat.opens(chat.at)
+    assert "4111" not in page.text and "not shown: no guardrail has let it through" in chat.lines[-1]
+
+
+@pytest.mark.parametrize("answer", [Reject(reason="Not today."), Respond(content="It was refunded by hand.")])
+def test_the_words_of_who_decides_do_not_close_the_conversation(answer: Any) -> None:
+    async def body() -> None:
+        chat = Chat(gate=Approval(by="clerk"))
+        await chat.opens("/chat")
+        await chat.says("Refund order 7")
+        await chat.settles()
+        (item,) = [row.approval for row in chat.store.pending()]
+        chat.agent.decide(item.id, answer, by=OTTO)
+        await chat.opens(chat.at)
+        await chat.says("Thank you.")
+        await chat.settles()
+        assert chat.lines[-1] == "theirs: You said: Thank you."
+        assert chat.store.current(chat.at.rpartition("/")[2]).requesters == ("otto",)
+
+    run(body())
+
+
+@story(ModelError("the provider is down"), "You said both.", "And once more.")
+async def test_a_message_that_somebody_else_had_the_run_read_is_said_once(chat: Chat) -> None:
+    await chat.opens("/chat")
+    await chat.says("Hello")
+    await chat.settles()
+    (form,) = chat.page.all("form", class_="say")
+    send, store = type(chat.store).asend, chat.store
+
+    async def sent(run: str, text: str, **options: Any) -> Any:
+        head = await send(store, run, text, **options)
+        await chat.agent.aresume(head)  # in another tab, somebody has pressed "Try again"
+        return head
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "asend", sent)
+        await chat.submits(form, text="Pay once")
+    await chat.opens(chat.at)
+    assert [line for line in chat.lines if line.startswith("mine")] == ["mine: Hello", "mine: Pay once"]
+    # The process died before it noted that: the form is sent again a minute later.
+    for document in store.select_documents("inbox-sent"):
+        store.delete_document("inbox-sent", document.key, version=document.version)
+    await chat.submits(form, text="Pay once")
+    await chat.opens(chat.at)
+    assert [line for line in chat.lines if line.startswith("mine")] == ["mine: Hello", "mine: Pay once"]
+
+
+@story()
+async def test_nobody_begins_a_conversation_in_the_name_of_another(chat: Chat) -> None:
+    await chat.opens("/chat")
+    await chat.says("Hello")
+    thread = chat.at.rpartition("/")[2]
+    body = {"agent": "desk", "input": "Pay Mallory", "thread": f"{thread[:-4]}0000"}
+    for who, status in (("otto", 409), ("rita", 202)):
+        chat.who = who
+        me = (await chat.sends("GET", "/api/v1/me")).json()
+        keys = {"idempotency-key": who, "x-csrf-token": me["csrf"]}
+        answer = await chat.sends("POST", "/api/v1/runs", json=body, headers=keys)
+        assert answer.status_code == status, answer.text
+
+
 @story(scopes=lambda who: {"read", "decide"} if who.id == "rita" else {"start"})
 async def test_who_may_not_start_runs_or_read_has_no_chat(chat: Chat) -> None:
     page = await chat.opens("/")
@@ -219,7 +291,7 @@ async def test_a_thread_that_is_not_there_and_what_is_no_agent(chat: Chat) -> No
     await chat.opens("/chat/none", status=404)
     await chat.opens("/chat/%00", status=404)
     (form,) = (await chat.opens("/chat")).all("form", class_="say")
-    for fields in ({"agent": "other"}, {"text": " \n "}, {"text": "x" * 100_001}, {"key": 'a"b'}):
+    for fields in ({"agent": "other"}, {"text": " \n "}, {"text": "x" * 20_001}, {"key": 'a"b'}):
         status = 400 if "key" in fields else 422
         await chat.submits(form, status=status, **{"text": "Hello", **fields})
     assert chat.store.branches() == []

@@ -215,6 +215,7 @@ LAZY = {
     "phronomy.stores.derived.people": {"phronomy.records.people"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
+    "phronomy.tools.approval": {"phronomy.foundation.in_brief"},
     "phronomy.foundation.lazy_names": {"phronomy.foundation.foreign_words"},
     "phronomy.observability.announcements": {  # where something is to be told
         "phronomy.observability.events",

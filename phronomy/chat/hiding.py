@@ -16,7 +16,7 @@ from phronomy.foundation.checks import leaves
 from phronomy.foundation.in_brief import one_line
 from phronomy.foundation.json_text import JsonValue, canonical, object_of
 from phronomy.foundation.lookalikes import LOOKALIKES
-from phronomy.foundation.quoting import quoted_name, without
+from phronomy.foundation.quoting import HIDDEN, quoted_name, without
 from phronomy.foundation.spelling import near, told
 from phronomy.foundation.suspicious_letters import shows_all
 from phronomy.records.decisions import PendingApproval
@@ -27,6 +27,8 @@ _log = logging.getLogger("phronomy")
 
 _MOST: Final = 500
 """Names that are looked at in a request, to tell a misspelt one."""
+_GUESSED: Final = 3
+"""Characters of a hidden value by which it is known at the end of a text that was cut."""
 _MANY: Final = 20
 """Requests after which a name that none of them has is told."""
 
@@ -78,7 +80,8 @@ class Hiding:
                 for leaf in leaves([each]):
                     brief = one_line(leaf).removesuffix("…")  # as titles quote it
                     secret |= {leaf, repr(leaf)[1:-1], canonical(leaf)[1:-1], brief}
-        return without(text, secret - {"", "None", "True", "False", "null", "true", "false"})
+        secret -= {"", "None", "True", "False", "null", "true", "false"}
+        return _without_end(without(text, secret), secret)
 
     def note(self, request: Request) -> None:
         """Warn, once, of each name that no request has: at the first one that has a similar name, or after many."""
@@ -150,3 +153,15 @@ def _names_in(request: Request) -> set[str]:
         elif isinstance(one, list):
             todo += one
     return found
+
+
+def _without_end(text: str, secret: Collection[str]) -> str:
+    """A text that was cut, without the beginning of a secret at its end."""
+    if not text.endswith("…"):
+        return text
+    body = text[:-1]
+    for each in sorted(secret, key=len, reverse=True):
+        for length in range(min(len(each), len(body)), _GUESSED - 1, -1):
+            if body.endswith(each[:length]):
+                return f"{body[:-length]}{HIDDEN}…"
+    return text

@@ -194,6 +194,9 @@ def begin_anew(runner: Runner) -> Sequence[Outcome]:
     move, _ = next_move(runner)
     if not isinstance(move, Judge) or reaches_out(runner, move):
         return ()
+    # What makes the texts for whoever is to be asked is code of users as well, and may be async.
+    if any(tool.gate != "never" for call in move.calls if (tool := runner.spec.tool(call)) is not None):
+        return ()
     outcomes = [*judge(runner, move.calls)]
     if not all(isinstance(each, Judged) and {one.verdict for one in each.judgements} == {"run"} for each in outcomes):
         return ()

@@ -8,11 +8,13 @@ engine, as every decision is.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import quote
 
 from phronomy.debugger.stepping import Pace, stepping
 from phronomy.errors import (
@@ -26,7 +28,7 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonValue
+from phronomy.foundation.json_text import JsonValue, canonical
 from phronomy.foundation.quoting import kept_id
 from phronomy.inbox.idempotency import begun_once, body_digest
 from phronomy.inbox.problems import Problem
@@ -130,12 +132,36 @@ async def begin_run(
     return first.branch_id
 
 
+_CHAT: Final = "chat-"
+
+
+def own_threads(identity: Identity) -> str:
+    """What the ids of somebody's conversations in the chat begin with. Nobody else begins one with such an id."""
+    who = identity.principal
+    return f"{_CHAT}{hashlib.sha256(canonical([who.kind, who.id]).encode()).hexdigest()[:16]}-"
+
+
+def chat_path(thread_id: str, end: str = "") -> str:
+    """The path of a conversation in the chat."""
+    return f"/chat/{quote(thread_id, safe='')}{end}"
+
+
+def check_thread_id(identity: Identity, thread_id: str) -> None:
+    """Refuse to begin a conversation that would be taken for another person's. Raises `Problem`."""
+    if thread_id.startswith(_CHAT) and not thread_id.startswith(own_threads(identity)):
+        raise Problem("refused", f"A thread whose id begins with {_CHAT} is of the chat: take another id.")
+
+
 async def check_writers(site: Site, store: Store, identity: Identity, last: Checkpoint) -> None:
     """Refuse a conversation in which somebody else has written, unless the inbox allows any: what is said there goes to the model.
 
     `last` is where it stands. Raises `Problem`.
     """
     if site.threads == "any":
+        return
+    # In a conversation of the chat, whose id is its owner's, others have decided at most: what they said with that is in it, too.
+    own = last.thread_id is not None and last.thread_id.startswith(own_threads(identity))
+    if own and last.requester is not None and last.requester.id == identity.principal.id:
         return
     if await apart(store, writers_of, store, last) != {identity.principal.id}:
         raise Problem(

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, get_args
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.in_brief import plain_in_brief
 from phronomy.foundation.json_text import canonical, clean
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, quoted_word
 from phronomy.foundation.spelling import GivenFields, told
 from phronomy.records.decisions import OnExpiry, Permitted, Reject
-from phronomy.tools.approvers import ANYBODY, Anybody, By, Escalate, OnlyTrue, People, check_people
+from phronomy.tools.approvers import ANYBODY, MOST_PEOPLE, Anybody, By, Escalate, OnlyTrue, People, check_people
 from phronomy.tools.parameters import takes_context
 
 if TYPE_CHECKING:
@@ -324,9 +323,11 @@ class _NeededForArguments(_OfArguments):
             given = self._called(shown, context)
         except Exception as error:
             raise ConfigurationError(f"{self._what} raised {type(error).__name__}") from error
-        if not checks.is_count(given) or given == 0:
+        if not checks.is_count(given) or not 0 < given <= MOST_PEOPLE:
             checks.close_unawaited(given)
-            raise ConfigurationError(f"{self._what} is a number of people, 1 or more, and not {quoted(given)}")
+            raise ConfigurationError(
+                f"{self._what} is a number of people, 1 to {MOST_PEOPLE:,}, and not {quoted(given)}"
+            )
         return given
 
 
@@ -384,6 +385,8 @@ def _value_at(args: Mapping[str, Any], way: Sequence[str]) -> str:
         return HIDDEN
     for name in way[1:]:
         value = value.get(name) if isinstance(value, dict) else None
+    from phronomy.foundation.in_brief import plain_in_brief  # noqa: PLC0415  # few titles name anything
+
     return plain_in_brief(value)
 
 

@@ -74,10 +74,14 @@ class Escalate(GivenFields):
         _Named.of("Escalate", self.by)
 
 
+MOST_PEOPLE: Final = 1_000
+"""The people that it may take to decide a call."""
+
+
 def check_people(what: str, name: str, count: object) -> None:
     """Refuse what is no number of people. Raises `ConfigurationError`."""
-    if not checks.is_count(count) or count == 0:
-        raise ConfigurationError(f"{what}: {name} is a number of people, 1 or more, not {quoted(count)}")
+    if not checks.is_count(count) or not 0 < count <= MOST_PEOPLE:
+        raise ConfigurationError(f"{what}: {name} is a number of people, 1 to {MOST_PEOPLE:,}, not {quoted(count)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
+from phronomy.errors import AsyncRequired
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import plain_object
+from phronomy.foundation.json_text import JsonText, plain_object
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.approvers import Approvers
 from phronomy.records.calls import Call, Judgement, path_inside
@@ -152,6 +154,33 @@ def terms_of(levels: Sequence[Review], asking: int, state: Checkpoint) -> Brief:
         # One who asks and says nothing of grants asks people.
         standing=len(levels) == asking and all(each.standing for each in levels),
     )
+
+
+def briefed_anew(brief: Brief, tool: Tool, args: JsonText, state: Checkpoint) -> Brief | None:
+    """What people are shown of a waiting node, and how many it takes, with other arguments than those that it was judged by.
+
+    None where only a judgement can say that: a function is async, or gives no number.
+    """
+    review = tool.review
+    if review is None:
+        return brief
+    values = tool.bind(args)
+    shown = partial(tool.shown_redacted, values)
+    try:
+        texts = {
+            name: given.text(shown, None) if isinstance(given, TextOfArguments) else getattr(brief, name)
+            for name, given in (("title", review.title), ("context", review.context))
+        }
+    except AsyncRequired:
+        return None
+    level = review.counted(partial(tool.shown, values), None)
+    if isinstance(level, Reject):
+        return None
+    asked = tuple(
+        level.people.approvers if review.people.is_of(each.evolve(authors=(), known=())) else each
+        for each in brief.approvers
+    )
+    return brief.evolve(**texts, approvers=tuple(with_writers(each, state) for each in asked))
 
 
 def with_writers(level: Approvers, state: Checkpoint) -> Approvers:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from phronomy.approvals.policy import Handled, Rule
-from phronomy.engine.judging.brief import with_writers
+from phronomy.engine.judging.brief import briefed_anew
 from phronomy.engine.nested import child_of
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Advancing, Holding, Nested, Spec
@@ -329,8 +329,9 @@ class GraphSpec:
             return self._anew(call, channels)
         args = node.read(self.write_args(call.name, channels))
         # Who has changed the state asks for what the node makes of it.
-        if (brief := call.brief) is not None and brief.approvers:
-            brief = brief.evolve(approvers=tuple(with_writers(level, state) for level in brief.approvers))
+        brief = call.brief
+        if brief is not None and (brief := briefed_anew(brief, node, args, state)) is None:
+            return self._anew(call, channels)
         return call.evolve(args=args, digest=call_digest(node.identity(state.path), args), brief=brief)
 
     def edited_by(self, decisions: Sequence[Decision], state: Checkpoint) -> Checkpoint:

@@ -18,7 +18,7 @@ from phronomy.inbox.api.requests import BASE, answer, maybe, paged
 from phronomy.inbox.api.run_schemas import EventView, SentMessage
 from phronomy.inbox.cursors import Cursors
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, remembered, scoped
-from phronomy.inbox.operating import begin_run, check_writers
+from phronomy.inbox.operating import begin_run, check_thread_id, check_writers
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import list_branches
@@ -168,6 +168,7 @@ async def start_run(visit: Visit) -> Response:
     if agent is None:
         raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
     if body.thread is not None:
+        check_thread_id(visit.identity, body.thread)
         await _check_thread(visit, body.thread)
     key = scoped(visit.identity, "runs", key_of(visit))
     async with begun_once(visit.store, key, body=body_digest(body.model_dump(mode="json"))) as once:

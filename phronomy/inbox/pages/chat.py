@@ -18,11 +18,10 @@ from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, Config
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.in_brief import in_brief
 from phronomy.foundation.json_text import JsonValue
-from phronomy.inbox.api.runs import agent_of, names_in, said_in
+from phronomy.inbox.api.runs import HELD_BACK, agent_of, names_in, said_in
 from phronomy.inbox.idempotency import begun_once, body_digest, read_key, scoped
-from phronomy.inbox.operating import CHANNEL, Started, begin_run, check_writers
+from phronomy.inbox.operating import CHANNEL, Started, begin_run, chat_path, check_writers, own_threads
 from phronomy.inbox.pages.deciding.given import new_key
-from phronomy.inbox.pages.threads import chat_path, own_threads
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of, votes_of
 from phronomy.inbox.pages.words import heading
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 MESSAGES: Final = 50
 """Messages of a conversation that are shown, the last. The page of its run has all."""
 
-LONGEST: Final = 100_000
+LONGEST: Final = 20_000
 """Characters of a message."""
 
 KEPT: Final = 10
@@ -144,7 +143,7 @@ async def _talk(visit: Visit) -> dict[str, object]:
     branch, checkpoint = await _current(visit, thread_id)
     agent = _talker(visit, branch, checkpoint)
     part = said_in(checkpoint, Masking(agent.spec if agent is not None else None), before=None, limit=MESSAGES)
-    sent = [told_text(each.message.content) for each in unread(checkpoint)]
+    sent = [_shown(visit, each) for each in unread(checkpoint)]
     asked = [found for item in checkpoint.pending if (found := await _asked(visit, item)) is not None]
     votes: list[JsonValue] = [[each.item.id, len(each.item.votes)] for each in asked]
     return {
@@ -190,6 +189,12 @@ async def _is_own(visit: Visit, checkpoint: Checkpoint) -> bool:
 def unread(checkpoint: Checkpoint) -> list[Added]:
     """The messages that were sent to the run, and that are not in its conversation yet."""
     return [*checkpoint.added, *(each for each in checkpoint.journal if isinstance(each, Added))]
+
+
+def _shown(visit: Visit, sent: Added) -> str:
+    """The text of a message that nobody has read. Guardrails look at it before that, so only who wrote it sees it."""
+    mine = sent.by is not None and sent.by.id == visit.identity.principal.id
+    return told_text(sent.message.content) if mine else HELD_BACK
 
 
 def stands(branch: Branch, checkpoint: Checkpoint) -> Stands:
@@ -258,8 +263,9 @@ async def say(visit: Visit) -> Response:
 
 
 async def _said(visit: Visit, thread_id: str, key: str, text: str, *, again: bool) -> str:
-    """Say it to the run that counts now, or by the next one: the id of its branch."""
+    """Say it to the run that counts now, or by the next one, but once: the id of its branch."""
     for _ in range(3):  # the run may end, and the next one begin, while somebody speaks
+        sent = False
         branch, checkpoint = await _current(visit, thread_id)
         agent = _talker(visit, branch, checkpoint)
         if agent is None:
@@ -269,16 +275,28 @@ async def _said(visit: Visit, thread_id: str, key: str, text: str, *, again: boo
             if branch.status in ENDED:
                 if again:
                     raise Problem("refused", "The run has ended.")
+                if await _is_sent(visit, thread_id, key):
+                    return branch.id
                 return await begin_run(visit.inbox, agent, visit.identity, text, thread=thread_id)
             if not again:
-                sent = visit.store.asend(branch.id, text, by=visit.identity.principal, channel=CHANNEL, id=key)
-                checkpoint = await sent
+                by = visit.identity.principal
+                checkpoint = await visit.store.asend(branch.id, text, by=by, channel=CHANNEL, id=key)
+                sent = True
             if branch.status == "failed":
                 await _resume(visit, agent, checkpoint)
             return branch.id
         except (CheckpointAlreadyResumed, ThreadBusy):
-            continue
+            if sent:  # somebody else has had the run go on, and it reads the message
+                return branch.id
     raise Problem("in-progress", headers={"Retry-After": "1"})
+
+
+async def _is_sent(visit: Visit, thread_id: str, key: str) -> bool:
+    """Whether the message was sent before, to a run that has ended since: the process may have died before it was noted."""
+    async for record in visit.store.aaudit(thread_id=thread_id):
+        if record.kind == "message" and record.key == key:
+            return True
+    return False
 
 
 async def _resume(visit: Visit, agent: Runs[Any, Any], checkpoint: Checkpoint) -> None:

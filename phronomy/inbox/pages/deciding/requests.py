@@ -15,11 +15,10 @@ from phronomy.errors import UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical
 from phronomy.foundation.json_tree import Node, read_tree
-from phronomy.inbox.operating import SCOPES_OF
+from phronomy.inbox.operating import SCOPES_OF, chat_path, own_threads
 from phronomy.inbox.pages.deciding.given import Given, answer_form, is_reviewed, new_key
 from phronomy.inbox.pages.deciding.states import State, asked_again_as, said_of, state_of, votes_shown
 from phronomy.inbox.pages.forms.fields import Field, form_of
-from phronomy.inbox.pages.threads import chat_path, own_threads
 from phronomy.inbox.pages.values import Value, raw, shown, values_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import is_soon, next_after, path_of, query_of, votes_of
