@@ -54,7 +54,7 @@ def test_runs_are_listed_with_how_they_stand_and_what_waits(said: Callable[[], s
     ]
     assert list(every[0]) == [
         *("run_id", "branch_id", "thread_id", "agent", "checkpoint_id", "status"),
-        *("held", "created_at", "changed_at", "pending_ids"),
+        *("title", "words", "requester", "held", "created_at", "changed_at", "pending_ids"),
     ]
     assert every[0]["pending_ids"] == [item.id for item in waits.pending]
     assert every[0]["created_at"].endswith("+00:00")
@@ -71,9 +71,9 @@ def test_runs_are_listed_with_how_they_stand_and_what_waits(said: Callable[[], s
 
     assert run("runs", app=None) == cli.DONE
     head, first, second, third, fourth = said().splitlines()
-    assert head.split() == ["RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS", "FOR"]
-    assert re.fullmatch(rf"{waits.run_id} .* suspended .* refund, refund *", first)
-    assert re.fullmatch(rf"{ended.run_id} .* completed .* - *", second)
+    assert head.split() == ["RUN", "ABOUT", "STATUS", "SINCE", "FOR", "AGENT", "THREAD"]
+    assert re.fullmatch(rf"{waits.run_id}  refund \(and 1 more\)  suspended .*", first)
+    assert re.fullmatch(rf'{ended.run_id}  "Hello" +  completed .*', second)
     assert "running, held by nobody" not in third
     assert "running, held by nobody" in fourth
     assert run("runs", "--status", "failed", app=None) == cli.DONE
