@@ -104,6 +104,11 @@ MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
     (imported("from phronomy import ScriptedModel"), ImportError, ("from phronomy.testing import ScriptedModel",)),
     (imported("from phronomy.chat import Slack"), ImportError, ("from phronomy.chat.slack import Slack",)),
     (imported("from phronomy import Command"), ImportError, ("resume(checkpoint", "Replan(update, to=...)")),
+    (
+        lambda: desk().invoke({"messages": [{"role": "user", "content": "Hello"}]}),
+        ConfigurationError,
+        ("invoke('the last message')", "messages=[...]"),
+    ),
     (twice_in_a_thread, ThreadBusy, ("on_pending='supersede'",)),
     # and others of the kind
     (imported("from phronomy.graph import MessagesState"), ImportError, ("TypedDict", "append")),

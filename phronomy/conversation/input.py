@@ -28,6 +28,7 @@ def read_input(given: Input) -> tuple[JsonValue, Message]:
         if isinstance(given, BaseModel):
             given = given.model_dump(mode="json")
         if isinstance(given, Mapping):
+            _refuse_conversation(given)
             given = to_jsonable_python(dict(given))
             return given, Message(role="user", content=str(canonical(given)))
         if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
@@ -39,6 +40,16 @@ def read_input(given: Input) -> tuple[JsonValue, Message]:
     raise ConfigurationError(
         f"the input is text, a mapping, a pydantic model or a list of content parts with a type, not {type(given).__name__}"
     )
+
+
+def _refuse_conversation(given: Mapping[Any, object]) -> None:
+    """Refuse a conversation as the input: the model would read it as JSON."""
+    said = given.get("messages")
+    if len(given) == 1 and is_series(said) and all(isinstance(each, Mapping) and "role" in each for each in said):
+        raise ConfigurationError(
+            "the input is a conversation, which the model would read as JSON: write invoke('the last message'), and messages=[...]"
+            " for what was said before"
+        )
 
 
 def read_history(given: History) -> tuple[Message, ...]:
