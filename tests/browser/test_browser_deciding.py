@@ -148,8 +148,7 @@ def test_several_are_read_in_full_and_decided_together(desk: Desk, rita: Visitor
         rita.sees(f"{name}@example.org")
     # Somebody decides one of them meanwhile: the other counts, and both are told.
     desk.decide(second, "mia", False)
-    rita.chooses("approve")
-    rita.sends("approve")
+    rita.presses("Approve all 2")
     rita.reads("What came of them")
     rita.sees("1 of 2 recorded.")
     assert (desk.decision(first).kind, desk.decision(second).kind) == ("approve", "reject")
