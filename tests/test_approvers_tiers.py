@@ -153,6 +153,17 @@ def test_a_fork_with_another_state_asks_as_many_as_that_needs_and_says_so(desk: 
     assert desk.paid == [{"amount": 5_000}]
 
 
+def test_a_fork_of_a_node_that_anybody_approves_shows_the_other_state(desk: Desk) -> None:
+    made = StateGraph(Payment)
+    made.add_node("pay", lambda state: {}, requires_approval=True)
+    made.add_edge(START, "pay")
+    made.add_edge("pay", END)
+    graph: Any = made.compile(name="flow", store=desk.open())
+    before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
+    (item,) = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve").pending
+    assert item.args["state"] == {"amount": 5_000}
+
+
 async def slow(state: Any) -> str:
     return f"{state['amount']} in all"
 

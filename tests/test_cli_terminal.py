@@ -104,7 +104,7 @@ def test_what_waits_is_shown_edited_in_the_editor_and_approved(place: Path, monk
     (item,) = begin().pending
     with terminal("pending", app=None) as desk:
         assert desk.status() == cli.DONE
-    assert desk.text.splitlines()[1].startswith(f"{item.id}  refund  desk ")
+    assert desk.text.splitlines()[1].startswith(f"{item.id}  refund")
     with terminal("show", item.id) as desk:
         assert desk.status() == cli.DONE
     assert "Approval needed: refund\n  order_id  integer   1042\n" in desk.text

@@ -144,15 +144,19 @@ def started(file: Path, name: str) -> Any:
 def test_the_pages_with_code_are_run() -> None:
     """A fence that is written otherwise would be left out in silence."""
     for page in PAGES:
+        # A program of a file stands under its name, and runs in the tests of the page.
+        titled = re.findall(r'^```python title="\S+"$', page.read_text(), re.MULTILINE)
+        assert not titled or page.name == "inbox-login.md"
         fences = re.findall(r"^ *```+ *(\S*)", page.read_text(), re.MULTILINE)
-        assert len([kind for kind in fences if kind.lower().startswith("py")]) == len(BLOCK.findall(page.read_text()))
+        code = [kind for kind in fences if kind.lower().startswith("py")]
+        assert len(code) - len(titled) == len(BLOCK.findall(page.read_text()))
         assert set(fences) <= {"", "python", "text", "console", "mermaid"}, name_of(page)
 
 
 @each("page", PAGES, ids=name_of)
 def test_no_line_of_code_is_wider_than_80_columns(page: Path) -> None:
     """A drawing is as wide as it is generated, and a line that a command prints as wide as that prints it."""
-    for kind, block in re.findall(r"^```(\S*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+    for kind, block in re.findall(r"^```(\S*)(?: title=\S+)?\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
         printed = kind == "console" and block.startswith("$ ")
         lines = [line for line in block.splitlines() if line.startswith("$ ") or not printed]
         assert kind == "mermaid" or "flowchart" in block or [line for line in lines if len(line) > 80] == []

@@ -204,7 +204,7 @@ def _fields(sent: list[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def confirmed(pages: Pages, page: Element, way: str, **changes: str) -> Any:
-    form = page.one("details", data_way=way).one("form")
+    form = page.one("form", data_way="approve") if way == "approve" else page.one("details", data_way=way).one("form")
     return pages.visitor().post("/batch", data={**_fields(form.sent()), **changes})
 
 
@@ -245,7 +245,7 @@ def test_risky_ones_and_what_is_no_plain_approval_are_left_out(pages: Pages) -> 
     left = page.one("section", class_="notice").text
     assert "of high risk" in left and "1 of clerk" in left and "pend_none" in left
     # Nor does it help to confirm them without that page.
-    sent = _fields(page.one("details", data_way="approve").one("form").sent())
+    sent = _fields(page.one("form", data_way="approve").sent())
     answer = pages.visitor().post("/batch", data={**sent, "id": [risky.id], "digest": [risky.digest]})
     assert "0 of 1 recorded" in answer.text and pages.store.request(risky.id).status == "pending"
 
@@ -254,7 +254,7 @@ def test_in_a_batch_each_says_what_came_of_it(pages: Pages) -> None:
     items = [pages.asked(name=f"desk{place}") for place in range(3)]
     page = ticked(pages, *items)
     pages.store.decide(items[0].id, Approve(), by=OTTO, digest=items[0].digest)
-    sent = _fields(page.one("details", data_way="approve").one("form").sent())
+    sent = _fields(page.one("form", data_way="approve").sent())
     sent["digest"][1] = "0" * 64
     done = read(pages.visitor().post("/batch", data=sent).text).one("main")
     texts = [each.one("p").text for each in done.all("li", class_="row")]
@@ -277,7 +277,7 @@ def test_in_a_batch_each_says_what_came_of_it(pages: Pages) -> None:
 )
 def test_a_batch_that_is_none_is_refused(pages: Pages, changes: dict[str, list[str]], status: int) -> None:
     item = pages.asked()
-    sent = _fields(ticked(pages, item).one("details", data_way="approve").one("form").sent())
+    sent = _fields(ticked(pages, item).one("form", data_way="approve").sent())
     changes = {**changes, "id": [f"pend_{place}" for place in range(60)]} if len(changes.get("id", [])) > 1 else changes
     assert pages.visitor().post("/batch", data={**sent, **changes}).status_code == status
     assert pages.store.request(item.id).status == "pending"

@@ -321,7 +321,7 @@ def test_no_template_lets_anything_through(path: Path) -> None:
     assert len(scripts) == (3 if path.name == "base.html" else 0)
     assert all('nonce="{{ visit.nonce }}"' in each for each in scripts)
     for target in re.findall(r"(?:href|action|formaction|src)=\"([^\"]*)\"", text):
-        assert target.startswith(("{{ visit.url(", "{{ visit.login(", "#")), target
+        assert target.startswith(("{{ visit.url(", "{{ visit.login(", "{{ visit.logout }}", "#")), target
 
 
 def test_the_script_makes_no_request_elsewhere_and_writes_no_html() -> None:

@@ -6,6 +6,7 @@ Of a page of runs no log is read: the requests are listed anyway, and what a run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Final
 
 from phronomy.errors import UnreadableRow
@@ -34,8 +35,8 @@ class About:
     """
 
     item: PendingApproval | None = None
-    args: str = ""
-    words: str | None = None
+    args: str = field(default="", repr=False)
+    words: str | None = field(default=None, repr=False)
     requester: Principal | None = None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from phronomy.foundation.dataclasses import dataclass
@@ -28,7 +29,7 @@ _PRIMITIVES: Final = ("select_checkpoints",)
 class Beginning:
     """How a run began. `input` is what the model may see of it: None where guardrails have not let it pass, or where nobody knows."""
 
-    input: JsonValue = None
+    input: JsonValue = field(default=None, repr=False)
     requester: Principal | None = None
 
 
