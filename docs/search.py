@@ -114,7 +114,7 @@ def ask(site: Path, queries: list[str]) -> dict[str, list[str]]:
 
 
 def unanswered(site: Path) -> list[str]:
-    """What of `QUESTIONS` is not found among the first answers, with what is found there."""
+    """The rows of `QUESTIONS` whose page is not among the first answers, with the answers that are there."""
     found = ask(site, [*QUESTIONS])
     firsts = {query: [each.partition("#")[0] for each in answers[:FIRST]] for query, answers in found.items()}
     return [

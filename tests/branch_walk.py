@@ -46,11 +46,11 @@ class Gone(BaseException):
 
 
 class Wrong(AssertionError):
-    """What did not hold, and after which operations."""
+    """The promises that did not hold, and after which operations."""
 
 
 class Walk:
-    """One round: a store, an agent of each kind, and some threads of each."""
+    """A round: a store, an agent of each kind, and some threads of each."""
 
     def __init__(self, seed: str, store: Store | None = None) -> None:
         self.seed = seed
@@ -246,7 +246,7 @@ class Walk:
         at = self.random.choice(self.store.history(branch.head))
         return at, self.agents[at.agent.name]
 
-    # What must hold
+    # The promises
 
     def wrong(self, what: str) -> Wrong:
         return Wrong(f"round {self.seed!r}: {what}; after {'; '.join(self.told[-12:])}")

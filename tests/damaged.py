@@ -22,7 +22,7 @@ DAMAGE: dict[str, Callable[[Any], Any]] = {
     "of a later release": lambda text: f'{{"later":1,{text[1:]}',
     "another version": lambda text: f'{{"version":99,{text[1:]}',
 }
-"""What becomes of the text of a row."""
+"""The damage of the text of a row."""
 
 
 class Damaged(Around):

@@ -36,7 +36,7 @@ class Scene:
     """
 
     SAID: tuple[str, ...] = ("A stored row cannot be read",)
-    """What a page of the run `hurt` may say in its place."""
+    """The words that a page of the run `hurt` may have in its place."""
 
     def __init__(self) -> None:
         self.paid = list[int]()

@@ -150,7 +150,7 @@ def narrowed(ran: Ran) -> Callable[..., str]:
 
 
 def retyped(ran: Ran) -> Callable[..., str]:
-    """What waits is read as another value."""
+    """The waiting call is read as another value."""
 
     def refund(order_id: int, amount: int, note: str = "none") -> str:
         """Refund an order."""

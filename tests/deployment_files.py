@@ -16,11 +16,11 @@ import compose_spec
 FILES = Path(__file__).parents[1] / "examples" / "deployment"
 
 IGNORED = ("[Security.Delegate]", "[Security.UMaskOW]")
-"""What systemdlint says that is wrong here: no unit has control groups of its own, and 0077 lets nobody else write."""
+"""The warnings of systemdlint that are wrong here: no unit has control groups of its own, and 0077 lets nobody else write."""
 
 
 def said_by(*command: str) -> list[str]:
-    """What a linter says, if it finds fault."""
+    """The output of a linter, if it finds fault."""
     program = str(Path(sys.executable).with_name(command[0]))
     done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False)
     lines = (done.stdout + done.stderr).splitlines()
@@ -67,7 +67,7 @@ CHECKED: dict[str, tuple[Callable[[Path], list[str]], tuple[tuple[str, str], ...
 
 
 def faults() -> Iterator[str]:
-    """What is wrong with the files, or with their linters."""
+    """The faults of the files, or of their linters."""
     with tempfile.TemporaryDirectory() as folder:
         for name, (look, mistakes) in CHECKED.items():
             yield from (f"{name}: {line}" for line in look(FILES / name))

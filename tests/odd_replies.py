@@ -310,7 +310,7 @@ def _fragments(odd: Odd) -> list[dict[str, Any]]:
     return [one for one in (*found, *blocks) if isinstance(one, dict)]
 
 
-# What was sent, read as loosely as can be
+# The sent history, read as loosely as can be
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -446,7 +446,7 @@ def _check_items(items: list[dict[str, Any]]) -> None:
     _need(not waiting, "a call without a result", waiting)
 
 
-# One run
+# A run
 
 
 class Endpoint:
@@ -555,7 +555,7 @@ _MOVES = (
 
 
 def _mixed(changes: list[str]) -> bool:
-    """Whether the provider itself now says other arguments for a call, or leaves out which call they are for."""
+    """True if the provider itself now says other arguments for a call, or leaves out which call they are for."""
     fields = [change.partition(" = ")[0].rpartition(".")[2] for change in changes if " = " in change]
     gone = [change.rpartition(".")[2] for change in changes if change.startswith("without ")]
     moved = any(change.startswith(("event", "without event")) for change in changes)

@@ -1,4 +1,4 @@
-"""What runs are about: what waits, the first words of the user, and who asked, without reading the logs of a page of runs."""
+"""The subjects of runs: the waiting request, the first words of the user, and who asked, without reading the logs of a page of runs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def talker(store: Store, **options: Any) -> Agent[Any, str]:
 
 
 def about(store: Store, spec: Any = None) -> list[About]:
-    """What the runs of a store are about, newest first."""
+    """The subjects of the runs of a store, newest first."""
     branches = store.select_branches(BranchFilter(newest=True))
     waits: dict[str, Any] = {}
     for row in store.pending_rows():

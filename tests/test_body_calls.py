@@ -189,7 +189,7 @@ def test_the_value_is_the_same_before_and_after_a_stop(app: App) -> None:
     assert app.told == [[{"id": 7, "of": "5"}]] * 2
 
 
-# What people decide
+# The decisions of people
 
 
 def tried(context: ToolContext[Any], order_id: int) -> str:
@@ -274,7 +274,7 @@ def test_people_and_votes_count(app: App) -> None:
     assert (twice.output, app.ran.count("refund 7 1.0")) == ("Done.", 1)
 
 
-# What else has a say
+# Guardrails, policies and the rest that has a say
 
 
 def test_a_policy_of_the_agent_asks(app: App) -> None:
@@ -399,7 +399,7 @@ def test_breakpoints_stop_at_calls_of_a_body(app: App, point: Any) -> None:
     )
 
 
-# What ends the run in the middle of a body
+# The end of the run in the middle of a body
 
 
 def test_a_handler_may_end_all_while_the_body_runs(app: App) -> None:
@@ -819,7 +819,7 @@ def test_a_tool_that_is_declared_no_more_is_drift(app: App) -> None:
         app.driver.resume(agent, asked, approved=True)
 
 
-# What is told of it
+# The record of it
 
 
 def test_a_stream_tells_of_the_calls_at_their_path(app: App) -> None:
@@ -929,7 +929,7 @@ def loud(order_id: int) -> int:
     return order_id + 1
 
 
-# What is refused
+# Refusals
 
 
 @each(

@@ -134,7 +134,7 @@ def test_a_branch_from_before_a_run_inside_has_no_run_of_the_message_before(
 
     result = begun(firm, at)
     (again,) = firm.can_be_read(result.checkpoint.branch_id).pending
-    # What is asked is of this run, under an id that nobody knows, and is carried out once.
+    # The request is of this run, under an id that nobody knows, and is carried out once.
     assert (again.path, again.args) == (asked.path, asked.args)
     assert again.id not in (asked.id, first.checkpoint.pending[0].id)
     firm.store.decide(again.id, Approve(), by="ada", digest=again.digest)

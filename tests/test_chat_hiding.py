@@ -294,7 +294,7 @@ def test_a_title_that_is_cut_within_it_does_not_quote_its_beginning(length: int)
 
 @each("options", [{}, {"requires_approval": True}])
 def test_the_error_of_a_node_that_failed_is_not_quoted(options: Any) -> None:
-    """Whether the request has the state, as that of a gated node has, or not."""
+    """The request may have the state, as that of a gated node has, or not."""
     with FakeSlack() as platform:
         desk = Desk(platform)
         item = failed_node(desk, **options)

@@ -1,4 +1,4 @@
-"""What a message says once people have voted: who did, which votes count, and when it was."""
+"""The words of a message once people have voted: who did, which votes count, and when it was."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_slack_shows_each_person_their_own_time(slack: FakeSlack) -> None:
     assert reminded["blocks"][0]["elements"][0]["elements"][-1] == ends
     for text in (posted["text"], reminded["text"]):
         assert text.endswith("until <!date^1800003600^{date_short} {time}|2027-01-15 09:00 UTC>")
-    # What the code of an agent says stays as it is.
+    # The words of an agent's code stay as they are.
     assert posted["blocks"][0]["text"]["text"] == "refund: 2027-01-15 08:00 UTC"
 
 

@@ -1,4 +1,4 @@
-"""What people in chats are told whose answer does not count: a sentence for people, said once, without ids."""
+"""The words for people in chats whose answer does not count: a sentence for people, said once, without ids."""
 
 from __future__ import annotations
 

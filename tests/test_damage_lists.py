@@ -129,11 +129,11 @@ def test_checkpoints_and_the_audit_trail_are_listed_around_damage(driver: Driver
         assert (lost.run_id, lost.pending_id, lost.by) == (line.run_id, ids[1], None)
         assert lost.at == datetime.fromtimestamp(line.at, UTC) and f"line {line.n} " in (lost.reason or "")
         assert type(lost).model_validate_json(lost.model_dump_json()) == lost
-    # That one was decided, and by whom nobody knows: it is not said that nothing is known of it.
+    # The other request was decided, and by whom nobody knows: it is not said that nothing is known of it.
     with pytest.raises(StoreError, match=f"nobody knows whether pending {ids[1]} was decided: line {line.n} "):
         desk.store.request(ids[1])
     assert desk.store.request(ids[0]).decision is not None
-    # What was decided is carried out all the same.
+    # The decision is carried out all the same.
     assert len(driver.call(desk.agent, "recover_all")) == 3 and desk.paid == [1, 1, 1]
 
 

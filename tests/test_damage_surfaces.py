@@ -113,7 +113,7 @@ def test_a_damaged_line_of_a_decision_has_an_error_of_its_own(driver: Driver, st
         with pytest.raises(UnreadableRow, match=f"nobody knows whether pending {item.id} was decided: line") as told:
             look()
         assert (told.value.kind, told.value.id, told.value.run_id) == ("decision", item.id, found.run_id)
-    # What was decided is carried out all the same.
+    # The decision is carried out all the same.
     pages.carry_out()
     assert damaged.head(found.branch_id)[1].status == "completed"
 

@@ -128,7 +128,7 @@ def test_an_approval_of_what_is_read_otherwise_is_asked_for_again(
     assert [len(each) for each in (new.drift(asked).changed, new.drift(asked).asked_again)] == [0, 1]
     result = decides(driver, new, asked, Approve())
     assert (result.status, ran) == ("suspended", [])
-    # Whoever approved is told, and the new request shows what would run now.
+    # The person who approved is told, and the new request shows what would run now.
     shown = store.request(old.id)
     [again] = result.checkpoint.pending
     assert (shown.status, shown.asked_again, shown.decision and shown.decision.kind) == (

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.unmeasured  # it starts processes
 FILES = Path(__file__).parents[1] / "examples" / "deployment"
 
 SECRETS = {"POSTGRES_PASSWORD": "pass word/1", "OPENAI_API_KEY": "none-is-needed", "OIDC_CLIENT_SECRET": "c" * 40}
-"""What somebody fills in."""
+"""The values that somebody fills in."""
 
 
 def read(name: str) -> str:
@@ -42,14 +42,14 @@ def read(name: str) -> str:
 
 
 def settings() -> dict[str, str]:
-    """What is in .env, once it is filled in."""
+    """The text of .env, once it is filled in."""
     given = dict(re.findall(r"^(\w+)=(.*)$", read(".env.example"), re.MULTILINE))
     assert {name for name, value in given.items() if not value} == set(SECRETS)
     return given | SECRETS
 
 
 def instructions(name: str) -> list[str]:
-    """What follows this instruction of the Dockerfile, wherever it stands in its last stage."""
+    """The text after this instruction of the Dockerfile, wherever it stands in its last stage."""
     stage = read("Dockerfile").replace("\\\n", " ").rpartition("\nFROM ")[2]
     return re.findall(rf"^{name} (.+)$", stage, re.MULTILINE)
 
@@ -159,7 +159,7 @@ def test_the_wheel_that_is_installed_is_of_this_version() -> None:
     assert f"\n./wheels/phronomy-{phronomy.__version__}-py3-none-any.whl[inbox,postgres]\n" in read("requirements.txt")
 
 
-# What it says runs
+# The processes of the compose file
 
 
 def clerk(body: dict[str, Any]) -> Any:
@@ -185,7 +185,7 @@ class Composed:
         (folder / "refunds.py").write_text(read("refunds.py"))
 
     def here(self, said: Any) -> Any:
-        """What a file says, with the ports that are free here."""
+        """The text of a file, with the ports that are free here."""
         return json.loads(re.sub(r"\b(8080|8484)\b", lambda found: self.ports[found[1]], json.dumps(said)))
 
     def environ(self, name: str) -> dict[str, str]:
@@ -214,7 +214,7 @@ class Composed:
         )
 
     def run(self, name: str, *command: str) -> str:
-        """What a command prints in a container of the service, as of `docker compose run --rm`."""
+        """The output of a command in a container of the service, as of `docker compose run --rm`."""
         line = [sys.executable, "-m", "phronomy", *command]
         done = subprocess.run(
             line, cwd=self.folder, env=self.environ(name), capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -223,7 +223,7 @@ class Composed:
         return done.stdout
 
     def is_well(self, name: str) -> bool:
-        """What the health check of a service says."""
+        """The verdict of the health check of a service."""
         kind, program, *arguments = self.services[name]["healthcheck"]["test"]
         assert kind == "CMD"
         if name == "database":  # it listens at no address here
@@ -234,7 +234,7 @@ class Composed:
         return done.returncode == 0
 
     def probed(self, part: str, name: str) -> int:
-        """What the probe of Kubernetes is answered by the process."""
+        """The answer of the process to the probe of Kubernetes."""
         http = container(part)[name]["httpGet"]
         (port,) = (each["containerPort"] for each in container(part)["ports"] if each["name"] == http["port"])
         headers = {each["name"]: self.here(each["value"]) for each in http.get("httpHeaders", [])}

@@ -128,7 +128,7 @@ def test_no_page_answers_without_its_scope(route: Route, scope: Any) -> None:
     csrf = visitor.get(f"{API}/me").json()["csrf"]
     body = {"data": {"csrf": csrf, "digest": item.digest, "answer": "approve"}} if route.method == "POST" else {}
     answer = visitor.request(route.method, path_for(route, item), **body)
-    # What is one's own needs less, and there is nothing of one's own here.
+    # A page of one's own steps needs less, and there are none of one's own here.
     assert answer.status_code == (200 if route.own else 403)
     assert item.digest not in answer.text and "10421042" not in answer.text
     assert store.request(item.id).status == "pending"

@@ -76,7 +76,7 @@ class Chat:
 
     @property
     def lines(self) -> list[str]:
-        """What was said, with who said it."""
+        """The messages on the page, each with who said it."""
         found = []
         for line in self.page.one("section", id="talk").all("li"):
             kind = line.attributes["class"]
@@ -113,7 +113,7 @@ async def test_a_conversation_with_a_request_in_it(chat: Chat) -> None:
     await chat.says("Refund order 7")
     page = await chat.settles()
     assert chat.lines[2:] == ["mine: Refund order 7", "step: It calls refund", "ask: Run refund?"]
-    # What is said meanwhile waits, and decides nothing.
+    # A message meanwhile waits, and decides nothing.
     await chat.says("And write to the customer.")
     assert chat.lines[-1] == "mine: And write to the customer. (not read yet)"
     (item,) = [row.approval for row in chat.store.pending()]

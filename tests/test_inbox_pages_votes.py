@@ -167,7 +167,7 @@ def test_rows_that_look_alike_can_be_told_apart(pages: Pages) -> None:
     [("low", "decision"), (None, "decision"), ("medium", "decision"), ("high", "review"), ("dire", "review")],
 )
 def test_the_bar_decides_at_once_what_is_not_risky(risk: Any, action: str) -> None:
-    """One press approves; what is risky is shown once more. A rejection has a reason first, at the place to which its link leads."""
+    """A press approves; a risky call is shown once more. A rejection has a reason first, at the place to which its link leads."""
     pages = Pages(MemoryStore())
     item = pages.asked(risk=risk)
     page = pages.shown(item)

@@ -340,7 +340,7 @@ DOORS: list[tuple[str, type[Exception], Callable[[Desk, Driver, Principal], Any]
 def test_somebody_who_was_resolved_and_removed_does_nothing(
     name: str, error: type[Exception], act: Callable[[Desk, Driver, Principal], Any], gate: Approval, on: Driver
 ) -> None:
-    """Whether or not the approval asks for people: the directory has known them, so no caller's word takes its place."""
+    """The approval may ask for people or not: the directory has known them, so no caller's word takes its place."""
     desk = Desk(gate)
     desk.people.add(Person(id="ann"))
     desk.people.add(Person(id="otto"))

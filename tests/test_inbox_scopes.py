@@ -37,7 +37,7 @@ def filled(route: Route, item: PendingApproval, run_id: str, checkpoint: str) ->
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_route_needs_each_of_its_scopes(route: Route) -> None:
-    """Whoever has all scopes but one of them is refused before anything is looked at; of their own, some may see less."""
+    """Somebody with all scopes but one of them is refused before anything is looked at; of their own, some may see less."""
     store = MemoryStore()
     item = asked(store)
     branch = store.branches()[0]
@@ -183,7 +183,7 @@ def test_threads_is_one_of_two_words() -> None:
         inbox_of(threads="all")
 
 
-# What signs nobody in
+# Failures to sign in
 
 
 class Wrong:
@@ -227,7 +227,7 @@ def test_what_is_configured_wrongly_is_the_server_s_fault(caplog: pytest.LogCapt
     assert "via is a name of its own, not 'session'" in caplog.text
 
 
-# One's own history
+# The history of oneself
 
 
 def decided_by_both(store: MemoryStore) -> None:

@@ -193,7 +193,7 @@ def test_a_retry_and_a_fork_know_that_the_job_was_started(driver: Driver, stop: 
     del starter.knew[:]
     fork = driver.call(starter.app("tool"), "fork", at)
     again = driver.resume(starter.app("tool"), fork).checkpoint
-    # What was answered there is no answer here; the end of a run is waited for anew.
+    # An answer there is no answer here; the end of a run is waited for anew.
     assert (starter.started, starter.knew) == (1, [replace(expected, answers={})])
     assert {item.id for item in again.pending}.isdisjoint(item.id for item in at.pending)
 

@@ -123,7 +123,7 @@ def test_what_is_listed_otherwise_than_it_waits_is_not_decided(
 def test_votes_that_are_listed_otherwise_than_they_were_cast_are_not_voted_on(
     driver: Driver, store: Store, inside: bool
 ) -> None:
-    """Whoever decides is shown the votes of the list, so no vote counts while they are not those that were cast."""
+    """A person who decides is shown the votes of the list, so no vote counts while they are not those that were cast."""
     paid: list[int] = []
     agent = desk(driver, store, paid, inside=inside, gate=Approval(by="finance", needed=2))
     asked = driver.invoke(agent, "go").checkpoint

@@ -157,7 +157,7 @@ def test_each_mistake_is_an_error_that_says_what_to_write(
         mistake()
     assert type(error.value) is kind
     assert [word for word in words if word not in str(error.value)] == []
-    # What one of ours raised for another is no news for whoever made the mistake.
+    # An error that we raised for another is no news for whoever made the mistake.
     assert error.value.__cause__ is None
     assert error.value.__suppress_context__ or error.value.__context__ is None
 

@@ -251,7 +251,7 @@ class TestMessagesModel(ModelContract):
         self.fails(way, [fault], ContentFilterError, requests=1, status=None)
 
     def test_settings_go_out_under_their_names(self, way: str) -> None:
-        """Those that this API has, under its own."""
+        """The settings that this API has, under its own names."""
         settings = ModelSettings(
             temperature=0.5, max_tokens=7, tool_choice="refund", timeout=20, top_p=0.5, stop=("END",)
         )

@@ -76,7 +76,7 @@ def sent(settings: ModelSettings, name: str = "claude-opus-5", tools: tuple[Any,
     return body
 
 
-# What is sent
+# The request
 
 LOOK = {
     "type": "function",
@@ -442,7 +442,7 @@ def test_a_schema_keeps_what_the_provider_takes(schema: dict[str, Any], expected
     assert answer_schema(schema) == (schema if expected is None else expected)
 
 
-# What comes back
+# The reply
 
 REPLIES: dict[str, Any] = {
     "a text": "It is on its way, über\u2028night.",

@@ -37,7 +37,7 @@ class App:
         return Agent(name="desk", model=ScriptedModel([*replies]), tools=[pay], **options)
 
     def urgent(self, context: ToolContext[Any]) -> bool:
-        """Whether the user has said so."""
+        """True if the user has said so."""
         self.told.append(context)
         return any("urgent" in message.text for message in context.messages if message.role == "user")
 

@@ -351,7 +351,7 @@ def test_what_a_tool_returns_is_in_no_repr_of_a_task(is_async: bool, timeout: fl
     assert not [each for each in seen if SECRET in each]
 
 
-# What stands in for a tool
+# The stand-ins of a tool
 
 
 class Stand(Tool):

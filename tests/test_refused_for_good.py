@@ -97,7 +97,7 @@ def test_so_it_is_if_it_was_decided_with_the_store_alone(
 
 
 def desk(store: Store, *replies: Any, refund: Tool = refund, **options: Any) -> Agent[Any, Any]:
-    """One agent that may refund, and send mails."""
+    """An agent that may refund, and send mails."""
     return Agent(
         name="desk", model=ScriptedModel.by_turn([*replies, "Fine."]), tools=[refund, mail], store=store, **options
     )
@@ -157,7 +157,7 @@ class FromServer(Tool):
 
 
 def test_a_tool_is_the_same_by_its_source_and_name(driver: Driver, store: Store) -> None:
-    """One of the same name that another server has is another tool."""
+    """A tool of the same name on another server is another tool."""
     for source, waits in (("a", []), ("b", [8])):
         clerks = [
             Agent(

@@ -66,7 +66,7 @@ class Desk:
         return found
 
     def refuses(self, at: Checkpoint, by: Principal, agent: Any = None) -> str:
-        """What somebody is told who may not approve, at every door."""
+        """The words for somebody who may not approve, at every door."""
         item = at.pending[0]
         with pytest.raises(NotAnApprover) as told:
             self.driver.call(self.store, "decide", item.id, Approve(), by=by, digest=item.digest)  # type: ignore[arg-type]
@@ -214,7 +214,7 @@ def test_what_nobody_wrote_is_in_no_row() -> None:
     assert "authors" not in Approvers(not_requester=True).model_dump_json()
 
 
-# What is said with a decision
+# The words of a decision
 
 
 def two(driver: Driver, **terms: Any) -> tuple[Desk, Checkpoint]:
@@ -237,7 +237,7 @@ def decides(desk: Desk, at: Checkpoint, answer: Any, by: Any, door: str = "agent
 
 
 def may_approve(desk: Desk, at: Checkpoint, who: Principal, agent: Any = None) -> bool:
-    """Whether somebody may approve alone what waits; if not, no door lets them."""
+    """True if somebody may approve alone what waits; if not, no door lets them."""
     item, paid = at.pending[0], [*desk.paid]
     if "approve" in standing_of(desk.store, item, who).answers:
         return desk.driver.resume(agent or desk.agent, at, approved=True, by=who).status == "completed"

@@ -442,7 +442,7 @@ def test_an_image_is_told_as_text(app: App) -> None:
     assert app.driver.invoke(app.agent(call("draw"), tools=[draw]), "go").output.startswith("Sales\n[image/png, ")
 
 
-# What stands behind it
+# The steps behind it
 
 
 @guardrail(name="dies")

@@ -1,4 +1,4 @@
-"""What a human types is what runs: the same value on each surface, or a plain refusal, and never another value."""
+"""A value that a human types is the value that runs, the same on each surface, or it is plainly refused."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_number_that_would_be_rounded_is_refused(text: str) -> None:
 
 
 class Surface:
-    """One request for a call of a tool with one parameter, and somebody who edits it somewhere."""
+    """A request for a call of a tool with one parameter, and somebody who edits it somewhere."""
 
     def __init__(self, kind: Any, before: Any, clock: Any = None) -> None:
         self.got: list[Any] = []
@@ -279,7 +279,7 @@ class Surface:
         return Agent(name="desk", model=model, tools=[self.tool], store=self.store, announcements=[*announced])
 
     def came_to(self, agent: Agent[Any, str]) -> Any:
-        """What the tool got; or that nothing ran, and it still waits."""
+        """The value that the tool got; or that nothing ran, and it still waits."""
         agent.recover_all()
         assert self.got or self.store.pending()
         return repr(self.got[0]) if self.got else REFUSED

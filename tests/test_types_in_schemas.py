@@ -30,7 +30,7 @@ def taking(hint: Any, *default: Any) -> Any:
     return tool(take)
 
 
-# One verdict
+# The verdict
 
 
 def by_call(made: Any, value: Any) -> bool:

@@ -45,7 +45,7 @@ def an_object(**properties: Any) -> dict[str, Any]:
 
 
 def told_of(schema: dict[str, Any], args: Any) -> str:
-    """What the model is told of arguments that do not fit; "" where they do."""
+    """The text for the model of arguments that do not fit; "" where they do."""
     try:
         SchemaArguments("t", schema).read(canonical(args))
     except Unfit as error:

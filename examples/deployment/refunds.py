@@ -32,7 +32,7 @@ def make_agent(store: Store | None = None) -> Agent[Any, str]:
 
 
 def scopes_of(principal: Principal) -> set[str]:
-    """What somebody may do in the inbox: people read and decide, and programs with a token start runs as well."""
+    """The scopes in the inbox: people read and decide, and programs with a token start runs as well."""
     return {"read", "decide", "start"} if principal.kind == "service" else {"read", "decide"}
 
 

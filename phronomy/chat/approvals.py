@@ -550,7 +550,7 @@ class ChatApprovals(Announcements, Started):
             ref = seen[1] if seen is not None and seen[0] == post.at else None
 
             def changed(now: Post, ref: str | None = ref) -> Post:
-                # What the record counts, and what somebody has asked for besides.
+                # The reminders that the record counts, and those that somebody has asked for besides.
                 due = remind + now.asked if remind else 0
                 if asks and now.asks:
                     now, due = replace(now, asked=now.asked + 1), now.remind + 1

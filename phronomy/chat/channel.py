@@ -23,7 +23,7 @@ Action: TypeAlias = Literal["approve", "reject", "reason", "edit", "respond", "s
 """What a button is for. `"reason"`, `"edit"` and `"respond"` open a form; `"reason"` rejects with what is written there."""
 
 Pressed: TypeAlias = Action | Literal["remind"]
-"""What a button stands for: an action, or that the people whose turn it is are reminded."""
+"""The meaning of a button: an action, or a reminder of the people whose turn it is."""
 
 LETTERS: Final[Mapping[Action, str]] = {
     "approve": "a",
@@ -377,7 +377,7 @@ class PersonalChannel(Protocol):
 
 @runtime_checkable
 class ReachesPeople(Protocol):
-    """What a channel has beside the methods of `Channel` if it can tell one person something, by their alias in a directory.
+    """The further methods of a `Channel` that can tell one person something, by their alias in a directory.
 
     The aliases that it is asked about begin with its name.
     """

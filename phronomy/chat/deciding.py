@@ -146,7 +146,7 @@ def decide(store: Store, token: Token, answer: Answer, by: Principal, channel: s
 
 
 def _refused(store: Store, token: Token, by: Principal) -> str:
-    """What somebody is told whose decision does not count."""
+    """The answer to somebody whose decision does not count."""
     try:
         said = standing_of(store, store.request(token.pending_id).approval, by).said
     except UnknownPending:

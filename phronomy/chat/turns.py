@@ -67,7 +67,7 @@ def turn_of(store: Store, item: PendingApproval) -> Turn:
 
 
 def is_turn_of(store: Store, item: PendingApproval, id: str) -> bool:
-    """Whether it is the turn of the person with this id, however many others there are. Raises `StoreError`."""
+    """True if it is the turn of the person with this id, however many others there are. Raises `StoreError`."""
     person = person_of(store, id)
     if person is None:
         return False
@@ -77,7 +77,7 @@ def is_turn_of(store: Store, item: PendingApproval, id: str) -> bool:
 
 
 def mentions_in(channel: Channel, people: Iterable[Person]) -> tuple[Mention, ...]:
-    """Those of these people whom a channel can mention, by their aliases there."""
+    """The mentions of these people that a channel can make, by their aliases there."""
     if not isinstance(channel, ReachesPeople):
         return ()
     found: list[Mention] = []
@@ -122,6 +122,6 @@ def _is_named(levels: Sequence[Approvers], person: Person) -> bool:
 
 
 def _may(store: Store, item: PendingApproval, person: Person) -> tuple[bool, bool]:
-    """Whether a person may approve now, and whether they have voted already."""
+    """Two answers: the person may approve now; the person has voted already."""
     standing = standing_of(store, item, person.principal)
     return not {"approve", "respond"}.isdisjoint(standing.answers), standing.why_not == "voted"

@@ -314,7 +314,7 @@ class Screen:
 
 
 _WHOLE: Final = re.compile(r"[a-z]+_[0-9a-f]{20,}|\d{4}-\d\d-\d\d[ T][0-9:.]+( UTC)?|\d\d:\d\d:\d\d")
-"""What is of no use without its end: an id, or a time."""
+"""A cell that is of no use without its end: an id, or a time."""
 _ROWS: Final = 70
 """Columns. A terminal that has so many gets rows, whatever has to be left out."""
 _LEAST: Final = 8

@@ -226,7 +226,7 @@ def diff_view(found: CheckpointDiff) -> dict[str, object]:
 
 
 def told_about(item: PendingApproval | None, args: str, words: str | None, waits: int = 1) -> str:
-    """What a run is about, in a cell: what waits, with its arguments in brief, and the first words of the user in quotes."""
+    """The subject of a run, in a cell: the waiting request, with its arguments in brief, and the first words of the user in quotes."""
     title = (item.title or item.tool_name) if item is not None else None
     more = f" (and {waits - 1} more)" if waits > 1 else ""
     said = f'"{words}"' if words else None

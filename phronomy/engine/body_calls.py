@@ -104,7 +104,7 @@ class BodyCalls:
     def _alock(self) -> asyncio.Lock:
         return asyncio.Lock()
 
-    # What the body asks
+    # The questions of the body
 
     def call(self, tool: str | Named, args: Mapping[str, Any] | None, key: str | None) -> JsonValue:
         """The result of a call."""
@@ -279,7 +279,7 @@ class BodyCalls:
         assert self._child is not None
         return self._error is not None or self._child.state.ended not in (None, "completed")
 
-    # What becomes of the call whose body it is
+    # The end of the call whose body it is
 
     def conclude(self, outcome: Outcome) -> Outcome:
         """The outcome of the call, with what became of the calls in it; `outcome` is that of the body alone."""

@@ -194,7 +194,7 @@ def begin_anew(runner: Runner) -> Sequence[Outcome]:
     move, _ = next_move(runner)
     if not isinstance(move, Judge) or reaches_out(runner, move):
         return ()
-    # What makes the texts for whoever is to be asked is code of users as well, and may be async.
+    # The texts for the people who are to be asked are made by code of users as well, which may be async.
     if any(tool.gate != "never" for call in move.calls if (tool := runner.spec.tool(call)) is not None):
         return ()
     outcomes = [*judge(runner, move.calls)]
@@ -213,7 +213,7 @@ def next_move(runner: Runner) -> tuple[Move, bool]:
     # begin the calls of the reply.
     runner.absorb()
     planned = runner.plan()
-    # What a tool reads otherwise than it was shown is asked about again, and not run.
+    # A call that its tool reads otherwise than it was shown is asked about again, and not run.
     if runner.shared.stale and isinstance(planned, Run) and (stale := runner.stale_in(planned.calls)):
         return Consult(calls=stale), False
     # Calls run here, and nothing else can begin now. The next of their results may change that.

@@ -207,7 +207,7 @@ class Ledger:
 
     def set_aside(self, state: Checkpoint, outcomes: Iterable[Outcome]) -> list[AuditRow]:
         """List the requests again whose decisions do not count, and return the lines of the audit trail about these decisions."""
-        # Whoever took the decision has taken the request off the list. It waits on, and others must find it.
+        # The writer of the decision has taken the request off the list. It waits on, and others must find it.
         waiting = {item.id for item in state.pending}
         taken = [
             each for each in outcomes if isinstance(each, (Decided, Voted)) and each.decision.pending_id in waiting

@@ -204,7 +204,7 @@ HOMES: Final[Mapping[str, str]] = {
 
 
 def instead_of(name: str) -> str | None:
-    """What to write in place of an import of this name; None for a name that nobody is known to look for."""
+    """The words to write in place of an import of this name; None for a name that nobody is known to look for."""
     for module, names in HOMES.items():
         if name in names.split():
             return f"write from {module} import {name}"
@@ -212,7 +212,7 @@ def instead_of(name: str) -> str | None:
 
 
 def attribute(kind: type, name: str) -> str | None:
-    """What to write in place of this attribute of such an object; None for a name that is not in the table."""
+    """The words to write in place of this attribute of such an object; None for a name that is not in the table."""
     for owner in kind.__mro__:
         if (found := ATTRIBUTES.get(owner.__name__, {}).get(name)) is not None:
             return found

@@ -22,7 +22,7 @@ _READ: Final = 1_000
 """Characters of a text that are read for one line."""
 
 _WORDS: Final = frozenset({"yes", "no", "no value", "empty text", "not set"})
-"""What is said for values that are no text."""
+"""The words for values that are no text."""
 
 _AMBIGUOUS: Final = re.compile(r"(?:-?[0-9][0-9.eE+-]*|true|false|null|[\[{].*)", re.ASCII | re.DOTALL)
 
@@ -89,7 +89,7 @@ def one_line(text: str, most: int = _BRIEF) -> str:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether the text could be read as a value of another type, or with a note of the reader's own behind it."""
+    """True if the text could be read as a value of another type, or with a note of the reader's own behind it."""
     word = text.strip().casefold()
     return (
         _AMBIGUOUS.fullmatch(word) is not None or re.sub(r"\s*\(.*\)$", "", word[:_SHORT]) in _WORDS or word[:1] == '"'

@@ -29,7 +29,7 @@ _MARKS: Final = 4
 TURNED: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 """The blocks of the scripts that are written from right to left."""
 _QUIET: Final = frozenset(" \t\n.,:!?;-'\"()\u060c\u061b\u061f\u05be\u2019")
-"""What stands between words of any script, and moves nothing that could be taken for something else."""
+"""The characters that stand between words of any script, and move nothing that could be taken for something else."""
 
 _WORD: Final = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)|[^\W_]+")
 """A word, or a code as JSON has it: the n of a new line is no part of the word that follows."""
@@ -94,14 +94,14 @@ def escaped(text: str) -> str:
 
 
 def mixes_directions(text: str) -> bool:
-    """Whether letters from right to left stand beside letters from left to right, digits or signs, which would change places."""
+    """True if letters from right to left stand beside letters from left to right, digits or signs, which would change places."""
     if TURNED.search(text) is None:
         return False
     return any(char not in _QUIET and not is_turned(char) and unicodedata.category(char)[0] != "M" for char in {*text})
 
 
 def is_turned(char: str) -> bool:
-    """Whether this is a letter that is written from right to left."""
+    """True if this is a letter that is written from right to left."""
     return unicodedata.bidirectional(char) in ("R", "AL")
 
 
@@ -330,7 +330,7 @@ def _found(word: str, known: frozenset[str], is_address: bool) -> Set[str]:
 
 
 def _is_another_digit(char: str) -> bool:
-    """Whether this is a digit that looks like another one of ASCII."""
+    """True if this is a digit that looks like another one of ASCII."""
     looks = _ASCII_OF.get(char, "")
     return looks.isdecimal() and char.isdecimal() and unicodedata.decimal(char) != int(looks)
 

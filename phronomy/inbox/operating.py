@@ -136,7 +136,7 @@ _CHAT: Final = "chat-"
 
 
 def own_threads(identity: Identity) -> str:
-    """What the ids of somebody's conversations in the chat begin with. Nobody else begins one with such an id."""
+    """The beginning of the ids of somebody's conversations in the chat. Nobody else begins one with such an id."""
     who = identity.principal
     return f"{_CHAT}{hashlib.sha256(canonical([who.kind, who.id]).encode()).hexdigest()[:16]}-"
 

@@ -117,7 +117,7 @@ _ADDRESS: Final = re.compile(r"https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])
 
 
 def how_to_vouch(request: Request, origin: str | None) -> str | None:
-    """What whoever runs the server has to set, if a browser names as origin the very address that it sends to, and no more.
+    """The setting that is missing, if a browser names as origin the very address that it sends to, and no more.
 
     It may still be the page of another site, whose name leads here. So this is advice for the page and the log, and nothing counts
     by it.

@@ -118,7 +118,7 @@ class Site:
         return found
 
     def scopes_of(self, principal: Principal) -> frozenset[Scope]:
-        """What a principal may do here at all. Raises `Problem` if the function of the inbox returns anything else."""
+        """The scopes of a principal here. Raises `Problem` if the function of the inbox returns anything else."""
         try:
             return checked_scopes(self._scopes_of(principal), "Inbox: the names that scopes returns")
         except ConfigurationError as error:

@@ -55,7 +55,7 @@ class Entry:
 
 
 def is_by(record: AuditRecord, who: Principal | None) -> bool:
-    """Whether a record is of what this person did; None: anybody."""
+    """True if a record is of a step of this person; None: of anybody."""
     by = record.by
     return who is None or (by is not None and (by.kind, by.id) == (who.kind, who.id))
 

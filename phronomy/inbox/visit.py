@@ -189,7 +189,7 @@ class Visit:
         }
 
     def may(self, *scopes: str) -> bool:
-        """Whether this person has one of these scopes."""
+        """True if this person has one of these scopes."""
         return self.maybe is not None and any(each in self.maybe.scopes for each in scopes)
 
     @property

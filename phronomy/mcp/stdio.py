@@ -92,7 +92,7 @@ async def _read(
         failed(error)
     except _GONE:  # the server, or the session
         pass
-    # One that is stuck with what it writes does not see that its input is closed.
+    # A server that is stuck with its output does not see that its input is closed.
     with anyio.CancelScope(shield=True), contextlib.suppress(anyio.EndOfStream, *_GONE):
         while True:
             await process.stdout.receive()

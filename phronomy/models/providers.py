@@ -86,7 +86,7 @@ PROVIDERS: Final = {
     ),
     "xai": Provider("https://api.x.ai/v1", ("XAI_API_KEY",), "XAI_API_BASE"),
 }
-"""Those that speak chat completions."""
+"""The providers that speak chat completions."""
 
 _WITH_COLON: Final = {
     **{name: name for name in (*PROVIDERS, "anthropic", "azure", "bedrock", "cohere", "gemini", "vertex_ai")},
@@ -108,7 +108,7 @@ _ANTHROPICS: Final = re.compile(r"anthropic/.+|claude-[\w.-]+")
 
 
 def is_anthropics(name: str) -> bool:
-    """Whether the name is that of a model of Anthropic, which speaks the Messages API."""
+    """True if the name is that of a model of Anthropic, which speaks the Messages API."""
     return isinstance(name, str) and _ANTHROPICS.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""What runs are about, for lists and headings: the request that waits, or else the first words of the user, and who asked.
+"""The subjects of runs, for lists and headings: the request that waits, or else the first words of the user, and who asked.
 
 Of a page of runs no log is read: the requests are listed anyway, and what a run began with is in its first rows.
 """
@@ -29,7 +29,7 @@ WORDS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What a run is about. `item` is the first request that waits in it, and `args` its arguments in brief, as far as they may be seen.
+    """The subject of a run. `item` is the first request that waits in it, and `args` its arguments in brief, if they may be seen.
 
     `words` are the first words of its input, which are the user's own.
     """
@@ -46,7 +46,7 @@ def abouts(
     waits: Mapping[str, Sequence[PendingRow]],
     mask_of: Callable[[str], Masking],
 ) -> dict[str, About]:
-    """What each of these branches is about. `waits` are the requests in them, and `mask_of` says what of an agent's may be seen."""
+    """The subjects of these branches. `waits` are the requests in them, and `mask_of` says what of an agent's may be seen."""
     began, masks = beginnings(store, branches), dict[str, Masking]()
     found: dict[str, About] = {}
     for branch in branches:

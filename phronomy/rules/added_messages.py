@@ -67,7 +67,7 @@ def _authors_of(decision: Decision, call: Call | None) -> Sequence[Principal | N
 
 
 def _is_of_program(decision: Decision, call: Call) -> bool:
-    """Whether no person need have given an answer: a handler, an event or a clock did, or a tool that is carried out elsewhere."""
+    """True if no person need have given an answer: a handler, an event or a clock did, or a tool that is carried out elsewhere."""
     item = next((each for each in call.waiting if each.id == decision.pending_id), None)
     tool = call.tool if item is None else item.tool
     fired = item is not None and not item.asks_human

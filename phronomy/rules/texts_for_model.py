@@ -88,7 +88,7 @@ def told(call: Call, outcome: Decided) -> str:
 
 
 def refused(call: Call, decision: Decision) -> str:
-    """What the model reads of a call that is not run by a decision."""
+    """The text for the model of a call that is not run by a decision."""
     return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
 
 

@@ -111,7 +111,7 @@ def check_votes_inside(call: Call, decision: Decision, path: str = "") -> None:
     levels = governed(item) if item is not None else ()
     if item is None or not levels or decision.kind not in VOTES:
         return
-    # Those on an edit begin anew.
+    # The levels of an edit begin anew.
     edits = decision.__dict__["args"] is not None
     # An edit, and what is to be checked, is looked at where it waits: that run knows what the edit came to.
     if not edits and not decision.to_check:

@@ -184,7 +184,7 @@ def counting(
     requester: Principal | None,
     at: datetime | None = None,
 ) -> list[Vote]:
-    """Those of the votes that count at one level at least, at the time of the last one or `at` a later one."""
+    """The votes that count at one level at least, at the time of the last one or `at` a later one."""
     time = voting_time(at if at is not None else requested_at, requested_at, votes)
     now = [in_force(level, requested_at, time) for level in levels]
 
@@ -198,7 +198,7 @@ def counting(
 
 
 def is_like(vote: Vote, other: Vote) -> bool:
-    """Whether a vote is for the same as another; of two rejections, neither is."""
+    """True if a vote is for the same as another; of two rejections, neither is."""
     # Two people who give two different results have not agreed on either.
     wanted = other.kind if other.kind != "reject" else "approve"
     return (vote.kind, vote.digest) == (wanted, other.digest) and (

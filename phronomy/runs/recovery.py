@@ -89,7 +89,7 @@ def abandoned(store: Store, *, run_id: str | None = None, agent: str | None = No
                 found[branch.id] = branch
         except CheckpointNotFound:  # deleted meanwhile
             continue
-        # One that cannot be read costs its own run, and never the others their turn. Whoever carries it on meets the error, and
+        # A row that cannot be read costs its own run, and never the others their turn. Whoever carries it on meets the error, and
         # tells it. It comes last, so that many of them leave room for the rest.
         except PhronomyError:
             unread[branch.id] = branch

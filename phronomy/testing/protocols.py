@@ -127,7 +127,7 @@ def _is_call(call: Any) -> bool:
 
 
 def has_texts(value: Mapping[str, object], *names: str) -> bool:
-    """Whether all of these fields are text."""
+    """True if all of these fields are text."""
     return all(isinstance(value.get(name), str) for name in names)
 
 
@@ -147,7 +147,7 @@ def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_part(part: object, kinds: Container[object]) -> bool:
-    """Whether it is a part of a content, of one of these kinds."""
+    """True if it is a part of a content, of one of these kinds."""
     return isinstance(part, dict) and part.get("type") in kinds
 
 

@@ -332,7 +332,7 @@ class _NeededForArguments(_OfArguments):
 
 
 _PLACE: Final = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
-"""What stands in braces: the name of an argument, and of members inside it."""
+"""The form of a place in braces: the name of an argument, and of members inside it."""
 
 
 class TitleOfArguments:
@@ -435,7 +435,7 @@ class Review:
         return self._needed is not None
 
     def counted(self, shown: Shown, context: object) -> Review | Reject:
-        """What is asked for about a call with these arguments; it is rejected if nobody can say how many people that takes."""
+        """The review of a call with these arguments; it is rejected if nobody can say how many people that takes."""
         if self._needed is None:
             return self
         try:

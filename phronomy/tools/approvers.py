@@ -223,7 +223,7 @@ class People:
         return people
 
     def is_of(self, level: Approvers) -> bool:
-        """Whether this level of a request asks for these people. How many were needed for its arguments, the request says."""
+        """True if this level of a request asks for these people. The request says how many its arguments needed."""
         asked = level.evolve(needed=self.approvers.needed) if self.counts else level
         return self.approvers == asked
 

@@ -60,7 +60,7 @@ def _look(place: Place, branch_id: str, answers: Mapping[str, Answer]) -> Outloo
 
 
 def _judge_decided(place: Place, branch: Branch) -> Iterator[_Judged]:
-    """What was decided in a branch and waits for a worker, also where a worker has set it aside."""
+    """The requests of a branch that were decided and wait for a worker, also where a worker has set them aside."""
     seen = _look(place, branch.id, {})
     status: Literal["decided", "set_aside"] = "decided"
     if set_aside.reason(place.store, branch) is not None:

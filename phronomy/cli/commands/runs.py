@@ -91,7 +91,7 @@ _HEADS: Final = ("RUN", "ABOUT", "STATUS", "SINCE", "FOR", "AGENT", "THREAD")
 
 
 def _about(place: Place, branches: list[Branch], waiting: Mapping[str, list[PendingRow]]) -> dict[str, About]:
-    """What runs are about, without what may not be seen."""
+    """The subjects of runs, without anything that may not be seen."""
     mask = Mask(place.agent, reveal=False)
     return abouts(place.store, branches, waiting, lambda _: mask)
 

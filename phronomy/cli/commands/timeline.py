@@ -49,7 +49,7 @@ def timeline(
 
 
 def _says_something(entry: TimelineEntry) -> bool:
-    """Whether an entry is news to a person. Of a checkpoint only its label is: that the run waits or has ended is told apart."""
+    """True if an entry is news to a person. Of a checkpoint only its label is: a run that waits or has ended is told apart."""
     return entry.type != "checkpoint" or "label" in entry.facts
 
 

@@ -69,7 +69,7 @@ def unasked(judgement: Judgement, tool: Tool) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What texts are made of: a copy of the arguments for each, typed or as plain JSON, and the context of the call."""
+    """The material of texts: a copy of the arguments for each, typed or as plain JSON, and the context of the call."""
 
     shown: Callable[[], Mapping[str, object]]
     plain: Callable[[], Mapping[str, object]]
@@ -157,7 +157,7 @@ def terms_of(levels: Sequence[Review], asking: int, state: Checkpoint) -> Brief:
 
 
 def briefed_anew(brief: Brief, tool: Tool, args: JsonText, state: Checkpoint) -> Brief | None:
-    """What people are shown of a waiting node, and how many it takes, with other arguments than those that it was judged by.
+    """The brief of a waiting node, with its texts and numbers of people, by other arguments than those that it was judged by.
 
     None where only a judgement can say that: a function is async, or gives no number.
     """

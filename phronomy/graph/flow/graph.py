@@ -559,7 +559,7 @@ class Graph(Runs[Deps, State]):
                 yield name, node.on_rejection, "rejected", True
 
     def _notes(self) -> dict[str, str]:
-        """What is said of each node that asks a human before it runs."""
+        """The notes on the nodes that ask a human before they run."""
         told = {"always": "needs approval", "predicate": "may need approval"}
         return {name: told[node.gate] for name, node in self._spec.nodes.items() if node.gate in told}
 

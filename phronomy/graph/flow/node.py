@@ -78,7 +78,7 @@ class _Lean(LeanTool, Piecewise):
     def _whole(self, state: object) -> object:
         channels = self.schema.channels.values()
         there = state if isinstance(state, dict) else {}
-        # Whoever edits a state leaves nothing out that they were shown. What was shown before a channel came is still a state.
+        # The editor of a state leaves nothing out that they were shown. A state that was shown before a channel came is still a state.
         known = [
             each.name for each in channels if each.required or (each.start is not None and each.name in self._shown)
         ]

@@ -169,7 +169,7 @@ def _is_derived(value: object, name: str) -> bool:
 
 
 _BESIDE: Final = ("maxlen", "default_factory")
-"""What a deque and a defaultdict have beside their items, and their equality leaves out."""
+"""The members that a deque and a defaultdict have beside their items, and that their equality leaves out."""
 
 
 def _same(one: object, other: object) -> bool:

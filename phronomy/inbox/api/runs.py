@@ -75,7 +75,7 @@ async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[PendingR
 async def about_runs(
     visit: Visit, branches: Sequence[Branch], waits: Mapping[str, Sequence[PendingRow]]
 ) -> dict[str, About]:
-    """What these runs are about, without what may not be seen."""
+    """The subjects of these runs, without anything that may not be seen."""
 
     def mask_of(name: str) -> Masking:
         agent = agent_of(visit, name)

@@ -12,7 +12,7 @@ from phronomy.foundation.quoting import quoted
 HOME: Final = "/"
 
 TO: Final = "{to}"
-"""What stands in the address of a login for the page to come back to."""
+"""The mark in the address of a login for the page to come back to."""
 
 _MOST: Final = 2_000
 _PLAIN: Final = re.compile(r"[!-\[\]-~]+", re.ASCII)  # printable ASCII without the space and the backslash
@@ -53,7 +53,7 @@ def check_app_url(url: object, option: str) -> str:
 
 
 def _wrong_in(url: str, place: str, rest: str) -> str:
-    """What is wrong with the address of a login or logout; empty: nothing."""
+    """The fault in the address of a login or logout; empty: none."""
     if len(url) > _MOST or _PLAIN.fullmatch(url) is None:
         return "is a text of letters, digits and signs of ASCII, without spaces and backslashes"
     if not place.startswith("/"):

@@ -25,7 +25,7 @@ LEAST: Final = 4.5
 """The contrast that a text has at least."""
 
 GROUNDS: Final = {"light": ("#ffffff", "#f8f7f4", "#f0eee9"), "dark": ("#1c1b19", "#141312", "#242220")}
-"""What texts in the colour stand on, as the style sheet has it: raised, ground, sunken."""
+"""The grounds on which texts in the colour stand, as the style sheet has it: raised, ground, sunken."""
 
 _ON_DARK: Final = "#141312"
 _SOFT: Final = 0.12

@@ -134,7 +134,7 @@ async def chat(visit: Visit) -> Response:
 
 
 async def talk(visit: Visit) -> Response:
-    """What was said in a conversation, and how it stands: the part of its page that changes."""
+    """The part of the page of a conversation that changes: the messages, and how it stands."""
     return render(visit, "talk.html", await _talk(visit))
 
 
@@ -178,7 +178,7 @@ def _talker(visit: Visit, branch: Branch, checkpoint: Checkpoint) -> Runs[Any, A
 
 
 async def _is_own(visit: Visit, checkpoint: Checkpoint) -> bool:
-    """Whether somebody may talk in this conversation."""
+    """True if somebody may talk in this conversation."""
     try:
         await check_writers(visit.inbox, visit.store, visit.identity, checkpoint)
     except Problem:
@@ -292,7 +292,7 @@ async def _said(visit: Visit, thread_id: str, key: str, text: str, *, again: boo
 
 
 async def _is_sent(visit: Visit, thread_id: str, key: str) -> bool:
-    """Whether the message was sent before, to a run that has ended since: the process may have died before it was noted."""
+    """True if the message was sent before, to a run that has ended since: the process may have died before it was noted."""
     async for record in visit.store.aaudit(thread_id=thread_id):
         if record.kind == "message" and record.key == key:
             return True

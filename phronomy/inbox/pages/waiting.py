@@ -130,7 +130,7 @@ def row_of(visit: Visit, row: Row, listed: str, now: float) -> RowShown:
 
 
 def is_soon(item: PendingApproval, now: float) -> bool:
-    """Whether the time of a request is over soon."""
+    """True if the time of a request is over soon."""
     return item.expires_at is not None and item.expires_at.timestamp() - now < _SOON
 
 

@@ -47,7 +47,7 @@ MAY: Final[Mapping[str, str]] = {
     "operate": "pause runs, step in them and go back in them",
     "send": "send events to runs",
 }
-"""What each scope lets somebody do."""
+"""The rights that each scope gives, in words."""
 
 WHY_NOT: Final = {
     "expired": "The time to decide is over.",

@@ -117,7 +117,7 @@ def _stored(file: JsonDict) -> JsonDict:
 
 
 def _source(url: str) -> JsonDict:
-    """What is at an address, or in one. A document of plain text goes as text."""
+    """The content at an address, or in one. A document of plain text goes as text."""
     head, comma, data = url.partition(",")
     if not comma or not head.startswith("data:"):
         return {"type": "url", "url": url}
@@ -316,7 +316,7 @@ def _read_call(block: JsonDict) -> ToolCall:
 
 
 def _usage(counts: JsonDict) -> Usage:
-    """What was used. This API counts the input tokens of its cache apart from the others."""
+    """The usage of a reply. This API counts the input tokens of its cache apart from the others."""
     cached = counts.get("cache_read_input_tokens")
     given = (counts.get("input_tokens"), counts.get("cache_creation_input_tokens"), cached)
     written = object_of(counts.get("output_tokens_details"))

@@ -59,7 +59,7 @@ class DirectModel(RetriedModel):
     _PROVIDER: ClassVar[Provider] = OPENAI
     """Whose address and key count where none is given."""
     _PREFIX: ClassVar[str] = ""
-    """What may stand before the provider's own name of a model, and is not sent."""
+    """The prefix that may stand before the provider's own name of a model, and is not sent."""
 
     def __init__(
         self,

@@ -99,10 +99,10 @@ def changes_in(
     for runner in runners:
         state = runner.state
         around.append(state)
-        # What was decided higher up is handed down only when the run inside goes on.
+        # Decisions from higher up are handed down only when the run inside goes on.
         for decision in state.decisions:
             fates.setdefault(decision.pending_id, _fate_by(decision))
-        # What is refused inside runs nothing there, whoever goes on with it: the agent around it is the same.
+        # A refusal inside runs nothing there, whoever goes on with it: the agent around it is the same.
         left = {_fate_of(runner, call, fates, waits) for call in state.calls if call.result is None}
         if state.path and state.agent.name != runner.home.name and left != {"rests"}:
             found.changed.append(
@@ -124,7 +124,7 @@ def _look_at(
     before = len(found.changed)
     is_open = call.status in ("asking", "pending", "answered", "ready", "failed") or bool(_questions(runner, call))
     is_open = (is_open or _calls_others(runner, call)) and not _goes_on_inside(runner, call)
-    # What is rejected does not run: it needs no tool, so nothing that became of the tool keeps it from that (law 10).
+    # A rejected call does not run: it needs no tool, so nothing that became of the tool keeps it from that (law 10).
     if is_open and (fate := _fate_of(runner, call, fates, waits)) != "rests":
         _call_changes(runner, call, fate, found)
     if len(found.changed) == before:

@@ -54,7 +54,7 @@ class Elsewhere:
         asked = {_asked(item) for item in waiting}
         choice = replace(choice, unseen=frozenset(item.id for item in first.pending if _asked(item) not in asked))
         if choice.approved is not None:
-            # What waits at the checkpoint, as the caller sees it. In the branch something else may wait (law 1).
+            # The requests that wait at the checkpoint, as the caller sees it. In the branch something else may wait (law 1).
             item = the_only(waiting, self.origin.id)
             answer = Approve() if choice.approved else Reject(reason=choice.reason)
             choice = replace(choice, approved=None, reason=None, decisions={item.id: answer})

@@ -63,7 +63,7 @@ def beginnings(store: Store, branches: Sequence[Branch]) -> dict[str, Beginning]
 
 
 def _says_who(row: Mapping[str, Any]) -> bool:
-    """Whether the first row of a run says who asked for it: one that goes on from another run may leave it out."""
+    """True if the first row of a run says who asked for it: a run that goes on from another may leave it out."""
     return "requester" in row or "branch_id" not in row
 
 
@@ -101,7 +101,7 @@ def _first(store: Store, ids: Collection[str]) -> dict[str, list[dict[str, Any]]
         rows = [row for id in ids for row in store.select_checkpoints(CheckpointFilter(run_id=id, limit=2))]
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        # One that is long or damaged is an empty one, which says nothing: it must not be taken for the next one.
+        # A row that is long or damaged is an empty one, which says nothing: it must not be taken for the next one.
         if row.branch_id in ids:
             found.setdefault(row.branch_id, []).append(_members(row.body))
     return found

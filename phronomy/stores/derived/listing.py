@@ -126,7 +126,7 @@ class Listing(tuple[T, ...], Generic[T]):
 
 def read_each(rows: Iterable[R], read: Callable[[R], T]) -> tuple[list[T], list[UnreadableRow]]:
     """The items in these rows, in their order, and the errors of the rows that cannot be read."""
-    # One damaged row must not hide the others, from those who decide least of all. Nor is it left out in silence: whoever
+    # A damaged row must not hide the others, from those who decide least of all. Nor is it left out in silence: whoever
     # lists is told which it is.
     found: list[T] = []
     failed: list[UnreadableRow] = []

@@ -29,7 +29,7 @@ def note(store: Store, branch: Branch, error: PhronomyError) -> None:
     """Write down that the branch is set aside for this error, if the store keeps documents."""
     if not keeps_documents(store):
         return
-    # What other errors say may quote anything, so they are told by their type alone.
+    # The texts of other errors may quote anything, so they are told by their type alone.
     changed = f"the agent has changed: {'; '.join(error.changes)}" if isinstance(error, AgentChanged) else ""
     text = json.dumps({"seq": branch.seq, "why": changed or f"it failed ({type(error).__name__})"})
     before = store.get_document(KIND, branch.id)

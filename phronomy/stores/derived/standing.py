@@ -170,7 +170,7 @@ def tallies_of(store: Store, item: PendingApproval, votes: Sequence[Vote] | None
 
 
 def counting_of(store: Store, item: PendingApproval) -> list[Vote]:
-    """Those of the votes on a request that waits which count now: after an escalation, others may have taken the place of some."""
+    """The votes on a waiting request that count now: after an escalation, others may have taken the place of some."""
     at = datetime.fromtimestamp(store.clock(), UTC)
     requester = as_requested(store, item).requester
     return counting(governed(item), item.votes, requested_at=item.requested_at, requester=requester, at=at)

@@ -223,7 +223,7 @@ def vote_of(
 
 
 def _voted(item: PendingApproval, who: Principal, vote: Vote) -> str:
-    """That a vote of somebody stands: theirs, that of their deputy, or that of whom they stand for."""
+    """The sentence that a vote of somebody stands: theirs, that of their deputy, or that of whom they stand for."""
     whose = f" for {quoted_id(vote.person.id)}, as their deputy" if vote.behalf_of is not None else ""
     again = (
         "and" if vote.by.id == who.id else f"so {quoted_id(who.id)} cannot vote for the same person again: each person"

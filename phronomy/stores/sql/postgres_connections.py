@@ -536,7 +536,7 @@ def check_encoding(connection: AnyConnection) -> None:
             " as something else"
         )
     kept = connection.info.parameter_status("server_encoding")
-    # One in SQL_ASCII keeps the bytes as they come, which are UTF-8.
+    # A database in SQL_ASCII keeps the bytes as they come, which are UTF-8.
     if kept not in (None, "UTF8", "SQL_ASCII"):
         raise StoreError(
             f"the database is in the encoding {kept}, which has no place for most characters: make one with ENCODING 'UTF8'"

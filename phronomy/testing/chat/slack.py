@@ -437,7 +437,7 @@ def _is_allowed(block: dict[str, Any]) -> bool:
 
 
 def _is_part(part: dict[str, Any]) -> bool:
-    """Whether a part of rich text has what Slack wants of it."""
+    """True if a part of rich text has the members that Slack wants of it."""
     if part["type"] == "date":
         return type(part["timestamp"]) is int and "{" in part["format"] and bool(part["fallback"])
     return part["type"] != "text" or isinstance(part["text"], str)

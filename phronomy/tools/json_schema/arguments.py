@@ -64,7 +64,7 @@ class _NoDefault(Unfit):
 
 
 _IN_PLACE: Final = ((always, None), (by_condition, None), (any_of, 1), (one_of, 1))
-"""What finds the schemas that apply to a value itself, each with how many of them tell its defaults. Each sees those of the others."""
+"""The finders of schemas that apply to a value itself, each with how many of them tell its defaults. Each sees those of the others."""
 
 _UNKNOWN: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
 """Keywords for what no other schema knows. What that is, is not known before all is filled in."""

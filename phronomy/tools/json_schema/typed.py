@@ -59,7 +59,7 @@ _ROUNDED: Final = (
 
 
 class Mistyped(ValueError):
-    """What somebody has typed is no value, or could be several; the message says what to write, and quotes nothing."""
+    """The typed text is no value, or could be several; the message says what to write, and quotes nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Shape:
 
     @property
     def nullable(self) -> bool:
-        """Whether no value is one."""
+        """True if no value is one."""
         return "null" in (self.kinds or EVERY) if self.choices is None else "null" in self.choices
 
     @property
@@ -159,7 +159,7 @@ def _chosen(typed: str, choices: tuple[str, ...]) -> JsonText:
 
 
 def _is_amount(kinds: frozenset[str], before: str | None) -> bool:
-    """Whether a value is a number that may be written as text: by its type, and by the value before."""
+    """True if a value is a number that may be written as text: by its type, and by the value before."""
     if "number" not in kinds or not {"string", "number"} <= kinds <= {"string", "null", *_NUMBERS}:
         return False
     return before in (None, "null") or _NUMERIC.fullmatch(as_typed(before)) is not None
@@ -328,7 +328,7 @@ def _both(one: Shape, other: Shape) -> Shape:
 
 
 def _is_numeric(pattern: str) -> bool:
-    """Whether the texts of a pattern are numbers, as those of `Decimal` are."""
+    """True if the texts of a pattern are numbers, as those of `Decimal` are."""
     if pattern.startswith(_OF_DECIMAL):
         return True
     try:

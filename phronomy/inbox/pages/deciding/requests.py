@@ -217,7 +217,7 @@ async def state_parts(visit: Visit, found: Shown, listed: str) -> dict[str, obje
 
 
 def _takes_several(found: Shown) -> bool:
-    """Whether a request takes more than one person, so that the page says how the votes stand."""
+    """True if a request takes more than one person, so that the page says how the votes stand."""
     levels, votes = found.tallies, found.votes
     open_vote = bool(votes) and found.request.decision is None
     return (
@@ -226,7 +226,7 @@ def _takes_several(found: Shown) -> bool:
 
 
 async def _unsent(visit: Visit, found: Shown) -> list[tuple[str, str]]:
-    """What chats could not be told of a request that waits, for somebody who operates: each place, and why not."""
+    """The messages about a waiting request that chats could not send, for somebody who operates: each place, and why not."""
     if found.request.status != "pending" or not visit.may("operate"):
         return []
     return await apart(visit.store, _not_sent, visit.store, found.request.approval.id)

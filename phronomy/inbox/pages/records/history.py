@@ -110,7 +110,7 @@ class HistoryQuery(Listed):
         )
 
     def shows(self, entry: Entry) -> bool:
-        """Whether a step has a row. Whoever steps through a run approves of nothing: such stops stand there if they are asked for."""
+        """True if a step has a row. To step through a run approves of nothing: such stops stand there if they are asked for."""
         return self.what == "stops" or not _is_stop(entry.decision)
 
     async def finds(self, store: Store, records: Sequence[AuditRecord]) -> bool:
@@ -125,7 +125,7 @@ class HistoryQuery(Listed):
 
 
 def _is_stop(record: AuditRecord) -> bool:
-    """Whether a record is of a stop in a debugger."""
+    """True if a record is of a stop in a debugger."""
     return record.why == "breakpoint" and record.channel == CHANNEL
 
 
@@ -194,7 +194,7 @@ async def told(store: Store, entry: Entry, run: About) -> Told:
 
 
 async def _abouts(visit: Visit, entries: Sequence[Entry]) -> dict[str, About]:
-    """What the runs of these steps are about, by their ids, for whoever may read runs. Of one that is deleted nobody knows."""
+    """The subjects of the runs of these steps, by their ids, for people who may read runs. Of a run that is deleted nobody knows."""
     records = {entry.decision.run_id: entry.decision for entry in entries} if visit.may("read") else {}
     runs = [Branch(id=id, run_id=id, thread_id=each.thread_id, agent=each.agent) for id, each in records.items()]
     return await about_runs(visit, runs, {}) if runs else {}
@@ -261,7 +261,7 @@ async def counted(visit: Visit, query: HistoryQuery) -> tuple[list[Counted], boo
         if looked >= LOOKED:
             break
         looked, record = looked + query.costs(entry), entry.decision
-        # What was refused is nobody's decision, and whoever lets a run go on at a breakpoint approves of nothing.
+        # A refused decision is nobody's, and letting a run go on at a breakpoint approves of nothing.
         if record.by is None or record.tool_name is None or record.refused or record.why == "breakpoint":
             continue
         if not await query.finds(visit.store, entry.records):
