@@ -122,28 +122,24 @@ class Payment(TypedDict):
     amount: int
 
 
-def test_a_node_counts_by_the_state(desk: Desk) -> None:
+def paying(desk: Desk, gate: Any) -> Any:
+    """A graph of one node that pays."""
     made = StateGraph(Payment)
-    made.add_node("pay", lambda state: {}, requires_approval=TIERS)
-    made.add_edge(START, "pay")
-    made.add_edge("pay", END)
-    graph: Any = made.compile(name="flow", store=desk.open())
-    (item,) = desk.driver.invoke(graph, {"amount": 5_000}).checkpoint.pending
-    assert item.approvers[0].needed == 2
-
-
-def paying(desk: Desk, **approval: Any) -> Any:
-    made = StateGraph(Payment)
-    made.add_node("pay", lambda state: desk.paid.append({**state}) or {}, requires_approval=Approval(**approval))
+    made.add_node("pay", lambda state: desk.paid.append({**state}) or {}, requires_approval=gate)
     made.add_edge(START, "pay")
     made.add_edge("pay", END)
     return made.compile(name="flow", store=desk.open())
 
 
+def test_a_node_counts_by_the_state(desk: Desk) -> None:
+    graph = paying(desk, TIERS)
+    (item,) = desk.driver.invoke(graph, {"amount": 5_000}).checkpoint.pending
+    assert item.approvers[0].needed == 2
+
+
 def test_a_fork_with_another_state_asks_as_many_as_that_needs_and_says_so(desk: Desk) -> None:
-    graph = paying(
-        desk, by="lead", needed=by_amount, title="Pay {amount}", context=lambda state: f"{state['amount']} in all"
-    )
+    said = {"title": "Pay {amount}", "context": lambda state: f"{state['amount']} in all"}
+    graph = paying(desk, Approval(by="lead", needed=by_amount, **said))
     before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
     forked = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve")
     (item,) = forked.pending
@@ -154,11 +150,7 @@ def test_a_fork_with_another_state_asks_as_many_as_that_needs_and_says_so(desk: 
 
 
 def test_a_fork_of_a_node_that_anybody_approves_shows_the_other_state(desk: Desk) -> None:
-    made = StateGraph(Payment)
-    made.add_node("pay", lambda state: {}, requires_approval=True)
-    made.add_edge(START, "pay")
-    made.add_edge("pay", END)
-    graph: Any = made.compile(name="flow", store=desk.open())
+    graph = paying(desk, True)
     before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
     (item,) = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve").pending
     assert item.args["state"] == {"amount": 5_000}
@@ -176,7 +168,7 @@ def lists(state: Any) -> int:
 def test_a_fork_that_needs_a_judgement_is_judged_by_its_next_driver(desk: Desk, approval: Any) -> None:
     if approval.get("title") is slow and desk.driver.name == "sync":
         return
-    graph = paying(desk, by="lead", **approval)
+    graph = paying(desk, Approval(by="lead", **approval))
     before = desk.driver.invoke(graph, {"amount": 5}).checkpoint
     forked = desk.driver.fork(graph, before, update={"amount": 5_000}, by="eve")
     assert forked.pending == ()

@@ -164,6 +164,21 @@ async def test_a_run_that_failed_is_tried_again(chat: Chat) -> None:
     assert len(chat.model.requests) == 2
 
 
+@story(ModelError("the provider is down"), ModelError("still down"), ModelError("still"), "I am back.")
+async def test_a_run_that_fails_again_can_be_tried_again_and_told_more(chat: Chat) -> None:
+    await chat.opens("/chat")
+    await chat.says("Hello")
+    page = await chat.settles()
+    for _ in range(2):
+        (again,) = [form for form in page.all("form") if ("again", "yes") in form.sent()]
+        await chat.submits(again)
+        page = await chat.settles()
+        assert page.one(id="end").text == "The agent could not go on."
+    await chat.says("Are you there?")
+    await chat.settles()
+    assert chat.lines[:2] == ["mine: Hello", "theirs: I am back."]
+
+
 @story(ModelError("the provider is down"), "I am back.", "Yes.")
 async def test_a_message_to_a_run_that_failed_has_it_go_on(chat: Chat) -> None:
     await chat.opens("/chat")

@@ -503,14 +503,7 @@ class ChatApprovals(Announcements, Started):
             response = channel.show(received, self._card_for(received, token, person))
         else:
             response = channel.acknowledge(received, verdict.notice)
-        first = response.after
-
-        def after() -> None:
-            if first is not None:
-                first()
-            self.outbox.send(todos)
-
-        return replace(response, after=after)
+        return self._sending(response, todos)
 
     def _reminded(
         self, channel: Channel, received: Click | Submitted, token: Token, person: Principal | None
@@ -529,7 +522,12 @@ class ChatApprovals(Announcements, Started):
             return channel.acknowledge(received, f"They were reminded already. You can remind them again at {at}.")
         _log.info("%s has asked to remind people of %s", person.id, token.pending_id)
         todos = self._change_posts(token.pending_id, asks=True)
-        response = channel.acknowledge(received, "The people whose turn it is are reminded.")
+        return self._sending(channel.acknowledge(received, "The people whose turn it is are reminded."), todos)
+
+    # Pieces
+
+    def _sending(self, response: Response, todos: list[Todo]) -> Response:
+        """The response, with messages that are sent once it is given."""
         first = response.after
 
         def after() -> None:
@@ -538,8 +536,6 @@ class ChatApprovals(Announcements, Started):
             self.outbox.send(todos)
 
         return replace(response, after=after)
-
-    # Pieces
 
     def _change_posts(
         self, pending_id: str, *, remind: int = 0, asks: bool = False, seen: tuple[str, str | None] | None = None

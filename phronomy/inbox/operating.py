@@ -132,6 +132,18 @@ async def begin_run(
     return first.branch_id
 
 
+async def drive_on(site: Site, stream: AsyncStream[Any]) -> asyncio.Task[None] | None:
+    """Drive a run that goes on: the task, or None if it has failed at once. Raises `Problem` if a worker has taken it."""
+    try:
+        # Its claim, and the decision if there is one, are written before the first event.
+        first = await anext(stream)
+    except StopAsyncIteration:
+        raise Problem("in-progress", "A worker has taken the run, and carries on with it.") from None
+    except RunFailed:  # which is stored, and the page of the run says so
+        return None
+    return site.kept(Started).drive(first.branch_id, stream)
+
+
 _CHAT: Final = "chat-"
 
 
@@ -398,12 +410,5 @@ async def _stepped(site: Site, agent: Runs[Any, Any], identity: Identity, offere
         breakpoints=stops,
         hold=None,
     )
-    try:
-        # Its claim and the decision are written before the first event.
-        first = await anext(stream)
-    except StopAsyncIteration:
-        raise Problem("in-progress", "A worker has taken the run: it lets the breakpoint go on.") from None
-    except RunFailed:  # which is stored, and the page of the run says so
-        return
-    task = site.kept(Started).drive(first.branch_id, stream)
-    await asyncio.wait({task}, timeout=WAITS)
+    if (task := await drive_on(site, stream)) is not None:
+        await asyncio.wait({task}, timeout=WAITS)

@@ -16,7 +16,17 @@ from phronomy.foundation.json_text import canonical, clean
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, quoted_word
 from phronomy.foundation.spelling import GivenFields, told
 from phronomy.records.decisions import OnExpiry, Permitted, Reject
-from phronomy.tools.approvers import ANYBODY, MOST_PEOPLE, Anybody, By, Escalate, OnlyTrue, People, check_people
+from phronomy.tools.approvers import (
+    ANYBODY,
+    MOST_PEOPLE,
+    Anybody,
+    By,
+    Escalate,
+    OnlyTrue,
+    People,
+    check_people,
+    is_number_of_people,
+)
 from phronomy.tools.parameters import takes_context
 
 if TYPE_CHECKING:
@@ -323,7 +333,7 @@ class _NeededForArguments(_OfArguments):
             given = self._called(shown, context)
         except Exception as error:
             raise ConfigurationError(f"{self._what} raised {type(error).__name__}") from error
-        if not checks.is_count(given) or not 0 < given <= MOST_PEOPLE:
+        if not is_number_of_people(given):
             checks.close_unawaited(given)
             raise ConfigurationError(
                 f"{self._what} is a number of people, 1 to {MOST_PEOPLE:,}, and not {quoted(given)}"
@@ -428,11 +438,6 @@ class Review:
             for each in (self.title, self.context, *self.conditions.values())
             if isinstance(each, _OfArguments)
         )
-
-    @property
-    def counts(self) -> bool:
-        """True if the number of people follows from the arguments."""
-        return self._needed is not None
 
     def counted(self, shown: Shown, context: object) -> Review | Reject:
         """The review of a call with these arguments; it is rejected if nobody can say how many people that takes."""

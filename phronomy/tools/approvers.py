@@ -78,9 +78,14 @@ MOST_PEOPLE: Final = 1_000
 """The people that it may take to decide a call."""
 
 
+def is_number_of_people(count: object) -> TypeGuard[int]:
+    """True if so many people can be asked for: 1 or more, of those that there may be."""
+    return checks.is_count(count) and 0 < count <= MOST_PEOPLE
+
+
 def check_people(what: str, name: str, count: object) -> None:
     """Refuse what is no number of people. Raises `ConfigurationError`."""
-    if not checks.is_count(count) or not 0 < count <= MOST_PEOPLE:
+    if not is_number_of_people(count):
         raise ConfigurationError(f"{what}: {name} is a number of people, 1 to {MOST_PEOPLE:,}, not {quoted(count)}")
 
 

@@ -78,7 +78,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
             return judgement, guarded
     # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
     gate, rules = tool.gate, runner.rules_about(call, tool)
-    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.counts):
+    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.people.counts):
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
         )
@@ -122,7 +122,7 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         if judgement.result is not None:
             return judgement, guarded
     gate, rules = tool.gate, runner.rules_about(call, tool)
-    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.counts):
+    if gate != "predicate" and not rules and not (tool.review is not None and tool.review.people.counts):
         judgement = gated(
             runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
         )

@@ -169,7 +169,8 @@ async def start_run(visit: Visit) -> Response:
         raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
     if body.thread is not None:
         check_thread_id(visit.identity, body.thread)
-        await _check_thread(visit, body.thread)
+        if visit.inbox.threads == "own":
+            await _check_thread(visit, body.thread)
     key = scoped(visit.identity, "runs", key_of(visit))
     async with begun_once(visit.store, key, body=body_digest(body.model_dump(mode="json"))) as once:
         if once.made is None:

@@ -7,27 +7,35 @@ that run, and what is said after its end begins the next one.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 from starlette.responses import RedirectResponse, Response
 
-from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError, ThreadBusy, UnknownPending
+from phronomy.errors import (
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    ConfigurationError,
+    RunBusy,
+    ThreadBusy,
+    UnknownPending,
+)
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.in_brief import in_brief
 from phronomy.foundation.json_text import JsonValue
-from phronomy.inbox.api.runs import HELD_BACK, agent_of, names_in, said_in
+from phronomy.inbox.api.runs import HELD_BACK, about_runs, agent_of, names_in, said_in
 from phronomy.inbox.idempotency import begun_once, body_digest, read_key, scoped
-from phronomy.inbox.operating import CHANNEL, Started, begin_run, chat_path, check_writers, own_threads
+from phronomy.inbox.operating import CHANNEL, begin_run, chat_path, check_writers, drive_on, own_threads
 from phronomy.inbox.pages.deciding.given import new_key
+from phronomy.inbox.pages.records.runs import run_path
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of, votes_of
 from phronomy.inbox.pages.words import heading
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
 from phronomy.inbox.service import show
+from phronomy.observability.about import args_in_brief
 from phronomy.observability.masking import Masking
 from phronomy.records.calls import Added
 from phronomy.records.messages import told_text
@@ -52,9 +60,6 @@ KEPT: Final = 10
 
 _LOOKED_AT: Final = 200
 """Runs among which they are looked for, the newest."""
-
-_WORDS: Final = 80
-"""Characters of the first words of a conversation, where it is one of several."""
 
 Stands: TypeAlias = Literal["works", "waits", "failed", "ended"]
 """How a conversation stands: the agent is at work, a person is asked, the run has failed, or it is somebody's turn to speak."""
@@ -92,22 +97,15 @@ def talkers(visit: Visit) -> list[str]:
 
 async def _kept(visit: Visit) -> list[tuple[str, str, str]]:
     """The newest conversations of whoever looks: path, agent, and first words."""
-    own, found = own_threads(visit.identity), dict[str, str]()
+    own = own_threads(visit.identity)
+    first: dict[str, Branch] = {}
     rows = await apart(visit.store, visit.store.select_branches, BranchFilter(newest=True, limit=_LOOKED_AT))
     for branch in rows:
-        if branch.thread_id is not None and branch.thread_id.startswith(own) and len(found) < KEPT:
-            found.setdefault(branch.thread_id, branch.agent)
-    return [(chat_path(thread), agent, await _first_words(visit, thread)) for thread, agent in found.items()]
-
-
-async def _first_words(visit: Visit, thread_id: str) -> str:
-    try:
-        checkpoint = await visit.store.acurrent(thread_id)
-    except CheckpointNotFound:  # deleted at this moment
-        return ""
-    said = next((message for message in checkpoint.messages if message.role == "user"), None)
-    text = " ".join(told_text(said.content).split()) if said is not None else ""
-    return text if len(text) <= _WORDS else f"{text[:_WORDS]}…"
+        if branch.thread_id is not None and branch.thread_id.startswith(own):
+            first[branch.thread_id] = branch  # of several runs, the last that comes is the first that was
+    kept = [*first.items()][:KEPT]
+    about = await about_runs(visit, [branch for _, branch in kept], {})
+    return [(chat_path(thread), branch.agent, about[branch.id].words or "") for thread, branch in kept]
 
 
 # Looking
@@ -142,9 +140,10 @@ async def _talk(visit: Visit) -> dict[str, object]:
     thread_id = visit.params["thread"]
     branch, checkpoint = await _current(visit, thread_id)
     agent = _talker(visit, branch, checkpoint)
-    part = said_in(checkpoint, Masking(agent.spec if agent is not None else None), before=None, limit=MESSAGES)
+    mask = Masking(agent.spec if agent is not None else None)
+    part = said_in(checkpoint, mask, before=None, limit=MESSAGES)
     sent = [_shown(visit, each) for each in unread(checkpoint)]
-    asked = [found for item in checkpoint.pending if (found := await _asked(visit, item)) is not None]
+    asked = [found for item in checkpoint.pending if (found := await _asked(visit, item, mask)) is not None]
     votes: list[JsonValue] = [[each.item.id, len(each.item.votes)] for each in asked]
     return {
         "agent": checkpoint.speaker,
@@ -159,7 +158,7 @@ async def _talk(visit: Visit) -> dict[str, object]:
         "here_path": chat_path(thread_id),
         "talk_path": chat_path(thread_id, "/talk"),
         "again_key": new_key(),
-        "run_path": f"/runs/{quote(branch.id, safe='')}",
+        "run_path": run_path(branch.id),
     }
 
 
@@ -206,7 +205,7 @@ def stands(branch: Branch, checkpoint: Checkpoint) -> Stands:
     return "waits" if checkpoint.pending else "works"
 
 
-async def _asked(visit: Visit, item: PendingApproval) -> Asked | None:
+async def _asked(visit: Visit, item: PendingApproval, mask: Masking) -> Asked | None:
     try:
         found = await show(visit.store, visit.identity, item.id)
     except UnknownPending:  # its run was cancelled at this moment
@@ -214,12 +213,10 @@ async def _asked(visit: Visit, item: PendingApproval) -> Asked | None:
     if found.request.decision is not None:
         return None
     item = found.request.approval  # with the votes since the checkpoint
-    tool = visit.inbox.tool_of(item)
-    secret = tool.redact if tool is not None else ()
     return Asked(
         item=item,
         heading=heading(item),
-        line=item.context or ("" if item.why == "question" else in_brief(item.json_text("args"), secret)),
+        line=item.context or args_in_brief(item, mask),
         path=path_of(item.id),
         mine=visit.may("decide") and any(way != "reject" for way in found.standing.answers),
         who="; ".join(found.who),
@@ -265,30 +262,37 @@ async def say(visit: Visit) -> Response:
 async def _said(visit: Visit, thread_id: str, key: str, text: str, *, again: bool) -> str:
     """Say it to the run that counts now, or by the next one, but once: the id of its branch."""
     for _ in range(3):  # the run may end, and the next one begin, while somebody speaks
-        sent = False
         branch, checkpoint = await _current(visit, thread_id)
         agent = _talker(visit, branch, checkpoint)
         if agent is None:
             raise Problem("refused", "This server does not have the agent, so nobody here can talk to it.")
         await check_writers(visit.inbox, visit.store, visit.identity, checkpoint)
-        try:
-            if branch.status in ENDED:
-                if again:
-                    raise Problem("refused", "The run has ended.")
-                if await _is_sent(visit, thread_id, key):
-                    return branch.id
-                return await begin_run(visit.inbox, agent, visit.identity, text, thread=thread_id)
-            if not again:
-                by = visit.identity.principal
-                checkpoint = await visit.store.asend(branch.id, text, by=by, channel=CHANNEL, id=key)
-                sent = True
-            if branch.status == "failed":
-                await _resume(visit, agent, checkpoint)
-            return branch.id
-        except (CheckpointAlreadyResumed, ThreadBusy):
-            if sent:  # somebody else has had the run go on, and it reads the message
+        with suppress(CheckpointAlreadyResumed, ThreadBusy):
+            if branch.status not in ENDED:
+                return await _told(visit, agent, branch, checkpoint, key, text, again=again)
+            if again:
+                raise Problem("refused", "The run has ended.")
+            if await _is_sent(visit, thread_id, key):
                 return branch.id
+            return await begin_run(visit.inbox, agent, visit.identity, text, thread=thread_id)
     raise Problem("in-progress", headers={"Retry-After": "1"})
+
+
+async def _told(
+    visit: Visit, agent: Runs[Any, Any], branch: Branch, checkpoint: Checkpoint, key: str, text: str, *, again: bool
+) -> str:
+    """Send it to a run that has not ended, and have the run go on if it has failed: the id of its branch."""
+    if not again:
+        by = visit.identity.principal
+        checkpoint = await visit.store.asend(branch.id, text, by=by, channel=CHANNEL, id=key)
+    if branch.status == "failed":
+        try:
+            await drive_on(visit.inbox, agent.astream(checkpoint))
+        except (CheckpointAlreadyResumed, RunBusy, Problem):
+            if again:
+                raise
+            # Somebody else has had the run go on, and it reads the message.
+    return branch.id
 
 
 async def _is_sent(visit: Visit, thread_id: str, key: str) -> bool:
@@ -297,13 +301,6 @@ async def _is_sent(visit: Visit, thread_id: str, key: str) -> bool:
         if record.kind == "message" and record.key == key:
             return True
     return False
-
-
-async def _resume(visit: Visit, agent: Runs[Any, Any], checkpoint: Checkpoint) -> None:
-    """Have a run that failed go on, in this process."""
-    stream = agent.astream(checkpoint)
-    first = await anext(stream)
-    visit.inbox.kept(Started).drive(first.branch_id, stream)
 
 
 def _words(form: Form) -> str:
